@@ -1,0 +1,47 @@
+# coattail: `make repro` runs the whole pipeline, `make test` runs the tests; both set themselves up.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export MLFLOW_DISABLE_TELEMETRY := true
+export DVC_NO_ANALYTICS := true
+
+.PHONY: help setup repro test check format ui bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Make .venv from requirements.lock (repeats do nothing)
+	@PYTHON="$(PYTHON)" bash scripts/setup.sh
+
+repro: setup ## Run every stage that is out of date, then show the leaderboard
+	@echo "coattail: dvc repro (stages that are up to date are skipped)"
+	@dvc repro
+	@coattail leaderboard
+	@echo
+	@echo "Look closer:  make ui   (MLflow in the browser)   dvc plots show   dvc exp show   coattail --help"
+
+test: setup ## Run the tests
+	@echo "coattail: pytest"
+	@python -m pytest -n 2 --dist worksteal
+
+check: setup ## Lint, format and type checks
+	ruff check .
+	ruff format --check .
+	mypy
+
+format: setup ## Mend what ruff can mend
+	ruff check --fix .
+	ruff format .
+
+ui: setup ## Open the MLflow UI on http://127.0.0.1:5000 (PORT=...)
+	@coattail sync
+	@echo "coattail: MLflow on http://127.0.0.1:$${PORT:-5000}  (stop with Ctrl-C)"
+	@mlflow server --host 127.0.0.1 --port $${PORT:-5000} --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlflow.db}"
+
+bench: setup ## Run the benchmarks that need no peer (see benchmarks/README.md)
+	@for file in read_xmc metrics linear; do echo "== benchmarks/$$file.py"; python benchmarks/$$file.py || exit 1; done
+
+clean: ## Remove the environment and the caches of tools (never data or results)
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src stages tests -name __pycache__ -type d -prune -exec rm -rf {} +

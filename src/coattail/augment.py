@@ -1,0 +1,204 @@
+"""Taug: split labels into head and tail, and enlarge the tail's texts by dropout and swap.
+
+The split sorts labels by frequency; the first ``floor(tau * L)`` are the head. A text joins a block
+if it has at least one label of that block, and its labels are cut to the block. Only texts of the
+tail are copied. Labels are never changed by a copy.
+
+Two things differ from the authors' code on purpose: every copy draws from its own generator (there
+the swap routine seeds itself, so all its copies are the same), and dropout never empties a text (a
+text that would lose every word keeps them all).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from pydantic import Field
+
+from coattail.arrays import as_csr
+from coattail.config import Params
+from coattail.errors import DataError
+from coattail.features import Block
+
+
+class AugmentParams(Params):
+    """A variant of the section ``augment_tails``."""
+
+    # Share of the labels, most frequent first, that form the head; 0: all tail, 1: all head.
+    tau: float = Field(default=0.1, ge=0, le=1)
+    # Copies asked for per text of the tail; 0 makes none.
+    n_aug: int = Field(default=4, ge=0, le=100)
+    # How n_aug is read: as_coded makes n_aug // 2 + 1 copies by each technique (4 gives 7 times the
+    # texts), as_printed makes n_aug copies in all (4 gives 5 times the texts).
+    copies: Literal["as_coded", "as_printed"] = "as_coded"
+    # Copies that forget words.
+    dropout: bool = True
+    # Probability that a word is forgotten.
+    drop: float = Field(default=0.1, ge=0, lt=1)
+    # Copies that exchange the values of pairs of words.
+    swap: bool = True
+    # Exchanges per text, as a share of the mean number of words of a tail text (at least one).
+    swap_share: float = Field(default=0.1, ge=0, le=1)
+    # Train head and tail apart; off: one block of all labels, in which tail texts have copies.
+    decouple: bool = True
+    # Scale every copy back to unit length (neither the paper nor its code does).
+    renormalise: bool = False
+    # Seed of all copies.
+    seed: int = Field(default=0, ge=0)
+
+
+def augment(
+    X: sp.csr_matrix,
+    Y: sp.csr_matrix,
+    params: AugmentParams,
+    counts: NDArray[np.integer] | None = None,
+) -> list[Block]:
+    """Training blocks of Taug: ``head`` and ``tail``, or one ``all`` when they are not decoupled.
+
+    Parameters
+    ----------
+    X : csr (n, words)
+        Texts; not changed.
+    Y : csr (n, labels)
+        Labels of the training texts.
+    params : AugmentParams
+    counts : int (labels,), optional
+        Texts per label that decide the order of frequency; by default those of ``Y``.
+
+    Returns
+    -------
+    list of Block
+        The blocks' labels are a partition of all labels, each ascending. A block without labels is
+        left out; a tail that no text has joins the head, since nothing can be learned of it alone.
+    """
+    X, Y = as_csr(X, "X"), as_csr(Y, "Y")
+    if X.shape[0] != Y.shape[0]:
+        raise DataError(f"X has {X.shape[0]} texts but Y has {Y.shape[0]}; wanted the same number")
+    if Y.nnz == 0:
+        raise DataError("no training text has a label, so there is nothing to augment; check Y")
+    head, tail = split_labels(_counts(Y) if counts is None else np.asarray(counts), params.tau)
+    if len(head) and Y[:, tail].nnz == 0:
+        head, tail = np.arange(Y.shape[1], dtype=np.int32), tail[:0]
+    if not params.decouple:
+        return [_whole(X, Y, tail, params)]
+    blocks = []
+    if len(head):
+        blocks.append(_cut("head", X, Y, head))
+    if len(tail):
+        block = _cut("tail", X, Y, tail)
+        X_tail, Y_tail = _with_copies(block.X, block.Y, params)
+        blocks.append(Block("tail", X_tail, Y_tail, tail))
+    return blocks
+
+
+def split_labels(
+    counts: NDArray[np.integer], tau: float
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Head and tail label ids, ascending; equal counts go to the head in order of id."""
+    order = np.argsort(-np.asarray(counts, np.int64), kind="stable")
+    # 0.29 * 100 is 28.999...96: the tiny shift makes floor mean what a person expects.
+    size = int(np.floor(tau * len(order) + 1e-9))
+    return np.sort(order[:size]).astype(np.int32), np.sort(order[size:]).astype(np.int32)
+
+
+def copies_of_each(params: AugmentParams) -> tuple[int, int]:
+    """How many (swap, dropout) copies every tail text gets."""
+    if params.n_aug == 0 or not (params.swap or params.dropout):
+        return 0, 0
+    if params.copies == "as_coded":
+        each = params.n_aug // 2 + 1
+        return each * params.swap, each * params.dropout
+    if params.swap and params.dropout:
+        return params.n_aug // 2, params.n_aug - params.n_aug // 2
+    return params.n_aug * params.swap, params.n_aug * params.dropout
+
+
+def swap_values(X: sp.csr_matrix, times: int, rng: np.random.Generator) -> sp.csr_matrix:
+    """In every row, ``times`` times, exchange the values of two different stored words."""
+    data = X.data.copy()
+    lengths = np.diff(X.indptr)
+    rows = np.flatnonzero(lengths >= 2)
+    start, length = X.indptr[rows].astype(np.int64), lengths[rows]
+    for _ in range(times):
+        first = rng.integers(0, length)
+        second = rng.integers(0, length - 1)
+        second += second >= first
+        one, two = start + first, start + second
+        data[one], data[two] = data[two], data[one]
+    return _like(X, X.indptr, X.indices, data)
+
+
+def drop_words(X: sp.csr_matrix, rate: float, rng: np.random.Generator) -> sp.csr_matrix:
+    """Remove every stored word with probability ``rate``; no row loses all its words."""
+    keep = rng.random(X.nnz) >= rate
+    kept_before = np.concatenate([[0], np.cumsum(keep)])
+    lengths = np.diff(X.indptr)
+    emptied = (np.diff(kept_before[X.indptr]) == 0) & (lengths > 0)
+    keep |= np.repeat(emptied, lengths)
+    indptr = np.concatenate([[0], np.cumsum(keep)])[X.indptr]
+    return _like(X, indptr, X.indices[keep], X.data[keep])
+
+
+def _with_copies(
+    X: sp.csr_matrix, Y: sp.csr_matrix, params: AugmentParams
+) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """The texts followed by their swap copies and their dropout copies, labels repeated."""
+    swaps, drops = copies_of_each(params)
+    mean_words = X.nnz / max(X.shape[0], 1)
+    times = max(1, int(np.floor(params.swap_share * mean_words + 1e-9)))
+    # One generator per copy, told apart by technique and number: adding a copy changes no other.
+    copies = [
+        swap_values(X, times, np.random.default_rng([params.seed, 0, copy]))
+        for copy in range(swaps)
+    ]
+    copies += [
+        drop_words(X, params.drop, np.random.default_rng([params.seed, 1, copy]))
+        for copy in range(drops)
+    ]
+    if not copies:
+        return X, Y
+    if params.renormalise:
+        copies = [_unit_rows(copy) for copy in copies]
+    stacked_X = sp.vstack([X, *copies], format="csr", dtype=np.float32)
+    stacked_Y = sp.vstack([Y] * (1 + len(copies)), format="csr", dtype=np.float32)
+    return stacked_X, stacked_Y
+
+
+def _whole(X: sp.csr_matrix, Y: sp.csr_matrix, tail: NDArray, params: AugmentParams) -> Block:
+    """One block of all labels: every text, then copies of the texts that have a tail label."""
+    labels = np.arange(Y.shape[1], dtype=np.int32)
+    rows = np.flatnonzero(np.diff(Y[:, tail].tocsr().indptr))
+    X_tail, Y_tail = _with_copies(X[rows], Y[rows], params)
+    if X_tail.shape[0] == len(rows):
+        return Block("all", X, Y, labels)
+    stacked_X = sp.vstack([X, X_tail[len(rows) :]], format="csr", dtype=np.float32)
+    stacked_Y = sp.vstack([Y, Y_tail[len(rows) :]], format="csr", dtype=np.float32)
+    return Block("all", stacked_X, stacked_Y, labels)
+
+
+def _cut(name: str, X: sp.csr_matrix, Y: sp.csr_matrix, labels: NDArray[np.int32]) -> Block:
+    """The texts with a label of the block, and those labels only."""
+    cut = Y[:, labels].tocsr()
+    rows = np.flatnonzero(np.diff(cut.indptr))
+    return Block(name, X[rows], cut[rows], labels)
+
+
+def _counts(Y: sp.csr_matrix) -> NDArray[np.int64]:
+    return np.bincount(Y.indices, minlength=Y.shape[1])
+
+
+def _like(X: sp.csr_matrix, indptr: NDArray, indices: NDArray, data: NDArray) -> sp.csr_matrix:
+    out = sp.csr_matrix((data, indices.copy(), indptr.copy()), shape=X.shape)
+    out.has_canonical_format = True  # columns keep their order, so nothing needs sorting
+    return out
+
+
+def _unit_rows(X: sp.csr_matrix) -> sp.csr_matrix:
+    lengths = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
+    scale = np.where(lengths > 0, 1 / np.maximum(lengths, 1e-30), 0)
+    return _like(
+        X, X.indptr, X.indices, (X.data * np.repeat(scale, np.diff(X.indptr))).astype("f4")
+    )

@@ -1,0 +1,135 @@
+"""Labels into nested clusters: the levels from which a label tree is numbered."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from coattail.arrays import Parts, parts
+from coattail.errors import ConfigError
+from coattail.kernels import cluster, pool
+from coattail.kernels.sparse import LANES
+from coattail.tree import BalancedTree, KmeansTree, ShallowTree
+
+Clusters = list[NDArray[np.int32]]
+
+
+def partitions(
+    params: BalancedTree | KmeansTree | ShallowTree,
+    V: sp.csr_matrix,
+    seen: NDArray[np.int32],
+    seed: int,
+) -> list[Clusters]:
+    """Clusters level by level, the root's single one first; V holds unit rows, one per label."""
+    if isinstance(params, KmeansTree):
+        return _unbalanced(params, V, seen, seed)
+    levels = _halved(params, V, seen, seed)
+    return _shallow(params, levels) if isinstance(params, ShallowTree) else levels
+
+
+def _halved(
+    params: BalancedTree | ShallowTree, V: sp.csr_matrix, seen: NDArray[np.int32], seed: int
+) -> list[Clusters]:
+    """Halve every cluster of a level until all fit a leaf; sizes in a level differ by at most 1."""
+    rows = parts(V)
+
+    def halve(task: tuple[int, NDArray[np.int32]]) -> Clusters:
+        key, members = task[0], task[1].copy()
+        limits = (params.tolerance, params.max_iterations)
+        cluster.halve(*rows, V.shape[1], members, seed, key, *limits)
+        half = (len(members) + 1) // 2
+        return [members[:half], members[half:]]
+
+    levels, key = [[seen]], 0
+    while max(len(members) for members in levels[-1]) > params.leaf:
+        tasks = list(enumerate(levels[-1], key))
+        key += len(tasks)
+        levels.append([half for pair in pool.each(halve, tasks) for half in pair])
+    return levels
+
+
+def _shallow(params: ShallowTree, levels: list[Clusters]) -> list[Clusters]:
+    """Keep the finest level and every log2(group)-th above it, at most ``levels`` of them."""
+    step = params.group.bit_length() - 1
+    if params.group != 1 << step:
+        raise ConfigError(f"build_plt: group is {params.group}; wanted a power of two")
+    kept = levels[:0:-step][: params.levels]  # finest first, without the root
+    return [levels[0], *kept[::-1]]
+
+
+def _unbalanced(
+    params: KmeansTree, V: sp.csr_matrix, seen: NDArray[np.int32], seed: int
+) -> list[Clusters]:
+    """Split clusters larger than a leaf into at most k, ``levels`` times; others stay as they are."""
+    rng = np.random.default_rng(seed)
+    levels, rows = [[seen]], parts(V)
+    for _ in range(params.levels):
+        next_level: Clusters = []
+        for members in levels[-1]:
+            if len(members) > params.leaf:
+                next_level += _kmeans(params, rows, V.shape[1], members, rng)
+        if not next_level:
+            break
+        levels.append(next_level)
+    return levels
+
+
+def _kmeans(
+    params: KmeansTree,
+    rows: Parts,
+    n_words: int,
+    members: NDArray[np.int32],
+    rng: np.random.Generator,
+) -> Clusters:
+    """Spherical k-means; empty clusters vanish, single labels join their next best cluster."""
+    k = min(params.k, len(members))
+    blocks = -(-k // LANES)
+    W = np.zeros((blocks, n_words, LANES), np.float32)
+    allowed = np.zeros(blocks * LANES, bool)
+    allowed[:k] = True
+    # Start: k distinct labels are the centres.
+    chosen = members[rng.choice(len(members), k, replace=False)].astype(np.int32)
+    assigned, previous = np.arange(k, dtype=np.int32), -np.inf
+    _place(rows, chosen, assigned, W)
+    for _ in range(params.max_iterations):
+        assigned, cosines = _assign(rows, members, W, allowed)
+        mean = float(cosines.mean(dtype=np.float64))
+        if mean - previous < params.tolerance:
+            break
+        previous = mean
+        _place(rows, members, assigned, W)
+    sizes = np.bincount(assigned, minlength=len(allowed))
+    single = sizes[assigned] == 1
+    if single.any() and (sizes > 1).any():
+        assigned[single], _ = _assign(rows, members[single], W, sizes > 1)
+    found = (members[assigned == j] for j in range(k))
+    return [cluster_ for cluster_ in found if len(cluster_)]
+
+
+def _place(
+    rows: Parts, members: NDArray[np.int32], assigned: NDArray[np.int32], W: NDArray[np.float32]
+) -> None:
+    """Centres of all clusters into W (blocks, words, LANES)."""
+
+    def block(b: int) -> None:
+        cluster.centres(*rows, members, assigned, b, W[b])
+
+    list(pool.each(block, range(len(W))))
+
+
+def _assign(
+    rows: Parts, members: NDArray[np.int32], W: NDArray[np.float32], allowed: NDArray[np.bool_]
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    assigned = np.empty(len(members), np.int32)
+    cosines = np.empty(len(members), np.float32)
+
+    def chunk(limits: tuple[int, int]) -> None:
+        part = slice(*limits)
+        nearest = partial(cluster.nearest, *rows, members[part], W, allowed)
+        nearest(assigned[part], cosines[part])
+
+    list(pool.each(chunk, pool.chunks(len(members), 256)))
+    return assigned, cosines

@@ -1,0 +1,303 @@
+"""A raw dataset as arrays in memory: texts or ready matrices become splits over one vocabulary."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from coattail import readers, text
+from coattail.arrays import Ragged
+from coattail.config import Params
+from coattail.errors import DataError
+from coattail.features import SPLITS, Split
+
+log = logging.getLogger("coattail")
+
+
+class PreprocessParams(Params):
+    """Section ``preprocess``: how texts become arrays and which labels are rare."""
+
+    min_df: int = Field(2, ge=1, description="a tf-idf term stands in at least so many train texts")
+    max_words: int = Field(500_000, ge=1, description="tf-idf terms kept, most frequent first")
+    ngrams: int = Field(1, ge=1, le=3, description="longest tf-idf term, in words")
+    max_tokens: int = Field(500, ge=1, description="token ids kept of a text (deep models)")
+    vocabulary: int = Field(100_000, ge=1, description="words with a token id, frequent first")
+    valid_share: float = Field(0.1, gt=0, lt=1, description="of train, where no valid is given")
+    valid_max: int = Field(4000, ge=1, description="most texts that such a split takes")
+    seed: int = Field(42, ge=0, description="of that split and of words without a vector")
+    head_share: float = Field(0.6, gt=0, lt=1, description="positives carried by the head labels")
+    tail_share: float = Field(0.1, gt=0, lt=1, description="positives carried by the tail labels")
+
+    @model_validator(mode="after")
+    def _shares_leave_room(self) -> Self:
+        if self.head_share + self.tail_share > 1:
+            raise ValueError("head_share and tail_share add up to more than 1")
+        return self
+
+
+@dataclass(frozen=True)
+class CorpusSplit:
+    """One split: tf-idf, token ids, observed labels, complete labels if known, words per text."""
+
+    X: sp.csr_matrix
+    tokens: Ragged
+    Y: sp.csr_matrix
+    complete: sp.csr_matrix | None
+    words_per_text: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A dataset: ``words`` are the columns of X, ``labels`` those of Y."""
+
+    words: list[str]
+    vocabulary: list[str]
+    labels: list[str]
+    splits: dict[Split, CorpusSplit]
+    notes: dict[str, int] = field(default_factory=dict)
+
+
+def read(raw: Path, manifest: dict[str, Any], texts: Path, params: PreprocessParams) -> Corpus:
+    """The dataset of a manifest; ids and texts go to ``texts/{split}.jsonl.gz`` on the way."""
+    files = {role: raw / name for role, name in manifest["files"].items()}
+    with TextFiles(texts) as copies:
+        if manifest["format"] == "xmc":
+            corpus = _from_matrices(files, copies, params)
+        else:
+            source = _Source(manifest["format"], manifest.get("label_separator", "|"), files)
+            corpus = _from_texts(source, copies, params)
+    if "label_names" in files:
+        names = _readable(corpus.labels, readers.label_names(files["label_names"]))
+        corpus = Corpus(corpus.words, corpus.vocabulary, names, corpus.splits, corpus.notes)
+    return corpus
+
+
+def _readable(labels: list[str], names: dict[str, str]) -> list[str]:
+    """Names for people; where two labels have the same one, the label is added to both."""
+    shown = [" ".join(names.get(label, label).split()) or label for label in labels]
+    uses: defaultdict[str, int] = defaultdict(int)
+    for name in shown:
+        uses[name] += 1
+    return [
+        name if uses[name] == 1 else f"{name} ({label})"
+        for name, label in zip(shown, labels, strict=True)
+    ]
+
+
+def validation_rows(n: int, params: PreprocessParams) -> NDArray[np.bool_]:
+    """Which of ``n`` training texts become the validation split, (n,): a seeded random share."""
+    if n < 2:
+        raise DataError(f"train has {n} text; wanted at least 2 to take a validation split from")
+    size = min(max(round(params.valid_share * n), 1), params.valid_max, n - 1)
+    chosen = np.zeros(n, bool)
+    chosen[np.random.default_rng(params.seed).choice(n, size, replace=False)] = True
+    return chosen
+
+
+class TextFiles:
+    """Ids and texts of each split as JSON lines; the bytes hold no time and no file name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._stack = ExitStack()
+        self._files = {}
+        for split in SPLITS:
+            raw = self._stack.enter_context(open(self.folder / f"{split}.jsonl.gz", "wb"))
+            packed = gzip.GzipFile("", "wb", compresslevel=4, fileobj=raw, mtime=0)
+            self._files[split] = self._stack.enter_context(packed)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def write(self, split: Split, id: str, text: str) -> None:
+        line = json.dumps({"id": id, "text": text}, ensure_ascii=False) + "\n"
+        self._files[split].write(line.encode())
+
+
+# --- texts ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Source:
+    format: str
+    separator: str
+    files: dict[str, Path]
+
+    def documents(self, split: Split) -> Iterator[readers.Document]:
+        return readers.documents(self.files[split], self.format, self.separator)
+
+    def routed(self, params: PreprocessParams) -> Iterator[tuple[Split, readers.Document]]:
+        """Every text with its split; without a validation file some of train go there."""
+        if "valid" in self.files:
+            for split in SPLITS:
+                yield from ((split, document) for document in self.documents(split))
+            return
+        # Reading train twice is cheaper than keeping its texts.
+        to_valid = validation_rows(sum(1 for _ in self.documents("train")), params)
+        for chosen, document in zip(to_valid, self.documents("train"), strict=True):
+            yield "valid" if chosen else "train", document
+        yield from (("test", document) for document in self.documents("test"))
+
+
+class _Rows:
+    """Word numbers and label numbers of the texts of one split."""
+
+    def __init__(self) -> None:
+        self.words, self.observed, self.complete = (text.RaggedBuilder() for _ in range(3))
+
+
+class _Ids:
+    """Counts texts whose id was seen before, here or in another split."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Split] = {}
+        self.across = self.within = 0
+        self._example = ""
+
+    def add(self, id: str, split: Split) -> None:
+        first = self._first.setdefault(id, split)
+        if first != split:
+            self.across += 1
+            self._example = self._example or f"{id!r} in {first} and {split}"
+
+    def note(self, texts: int) -> dict[str, int]:
+        self.within = texts - len(self._first) - self.across
+        if self.across:
+            log.warning(
+                "%d texts have the id of a text of another split (%s); scores on them may flatter",
+                self.across,
+                self._example,
+            )
+        if self.within:
+            log.warning("%d texts have the id of another text of their split", self.within)
+        return {
+            "duplicate_ids_across_splits": self.across,
+            "duplicate_ids_within_splits": self.within,
+        }
+
+
+def _from_texts(source: _Source, copies: TextFiles, params: PreprocessParams) -> Corpus:
+    encoder, numbering = text.Encoder(), text.Numbering()
+    rows = {split: _Rows() for split in SPLITS}
+    ids, total, with_complete = _Ids(), 0, 0
+    for split, document in source.routed(params):
+        total += 1
+        with_complete += document.complete is not None
+        ids.add(document.id, split)
+        copies.write(split, document.id, document.text)
+        rows[split].words.add(encoder.encode(document.text))
+        rows[split].observed.add(numbering.numbers(document.labels))
+        rows[split].complete.add(numbering.numbers(document.complete or ()))
+    if 0 < with_complete < total:
+        raise DataError(
+            f"{with_complete} of {total} texts have complete labels; wanted all or none of them"
+        )
+    log.info("read %s texts, %s different words", f"{total:,}", f"{len(encoder.words):,}")
+    names, number = numbering.sorted()
+    tokens = {split: rows[split].words.build() for split in SPLITS}
+    words, vocabulary, X, token_ids = _vectorised(tokens, encoder.words, params)
+    splits: dict[Split, CorpusSplit] = {}
+    for split in SPLITS:
+        complete = _ones(rows[split].complete.build(), number) if with_complete else None
+        observed = _ones(rows[split].observed.build(), number)
+        splits[split] = CorpusSplit(
+            X[split], token_ids[split], observed, complete, tokens[split].lengths
+        )
+    return Corpus(words, vocabulary, names, splits, ids.note(total))
+
+
+def _ones(rows: Ragged, number: NDArray[np.int32]) -> sp.csr_matrix:
+    """Rows of labels, renumbered, as a canonical matrix of ones."""
+    ones = np.ones(len(rows.values), np.float32)
+    shape = (rows.n, len(number))
+    Y = sp.csr_matrix((ones, number[rows.values], rows.indptr), shape=shape)
+    Y.sum_duplicates()
+    Y.data[:] = 1
+    return Y
+
+
+def _vectorised(
+    tokens: dict[Split, Ragged], seen: list[str], params: PreprocessParams
+) -> tuple[list[str], list[str], dict[Split, sp.csr_matrix], dict[Split, Ragged]]:
+    """Terms, vocabulary, tf-idf and token ids; everything chosen by what stands in train."""
+    in_order = [tokens[split] for split in SPLITS]
+    bags = [text.bag(part, len(seen)) for part in in_order]
+    df = text.document_frequency(bags[0])
+    counted = text.count_terms(in_order, bags, seen, params.ngrams, params.min_df)
+    term_df = text.document_frequency(counted.splits[0])
+    chosen = text.by_frequency(counted.terms, term_df, params.min_df, params.max_words)
+    if not len(chosen):
+        raise DataError(
+            f"no word stands in at least {params.min_df} training texts, so there are no features; "
+            "lower preprocess.min_df or look at the texts"
+        )
+    idf = text.inverse_document_frequency(term_df[chosen], bags[0].shape[0])
+    del bags
+    known = text.by_frequency(seen, df, 1, params.vocabulary)
+    X, ids = {}, {}
+    for split, counts in zip(SPLITS, counted.splits, strict=True):
+        X[split] = text.tfidf(sp.csr_matrix(counts[:, chosen]), idf)
+        ids[split] = text.token_ids(tokens[split], known, len(seen), params.max_tokens)
+    words = [counted.terms[i] for i in chosen.tolist()]
+    return words, [*text.SPECIAL, *(seen[i] for i in known.tolist())], X, ids
+
+
+# --- matrices ------------------------------------------------------------------------------------
+
+
+def _from_matrices(files: dict[str, Path], copies: TextFiles, params: PreprocessParams) -> Corpus:
+    """Features are given and word order is unknown: a text is its features in ascending order."""
+    given = {split: readers.read_xmc(files[split]) for split in SPLITS if split in files}
+    _same_width(files, given)
+    rows = {split: np.arange(X.shape[0]) for split, (X, _) in given.items()}
+    if "valid" not in given:
+        to_valid = validation_rows(given["train"][0].shape[0], params)
+        given["valid"] = given["train"]
+        rows["train"], rows["valid"] = np.flatnonzero(~to_valid), np.flatnonzero(to_valid)
+    words = [f"f{i}" for i in range(given["train"][0].shape[1])]
+    splits: dict[Split, CorpusSplit] = {}
+    for split in SPLITS:
+        X, Y = (sp.csr_matrix(M[rows[split]]) for M in given[split])
+        X.eliminate_zeros()
+        features = Ragged(X.indptr.astype(np.int64), X.indices)
+        order = np.arange(len(words))
+        ids = text.token_ids(features, order, len(words), params.max_tokens)
+        splits[split] = CorpusSplit(text.unit_rows(X), ids, Y, None, features.lengths)
+        origin = split if split in files else "train"
+        for row, cut in zip(rows[split].tolist(), _rows_of(features, params), strict=True):
+            copies.write(split, f"{origin}:{row}", " ".join([words[i] for i in cut]))
+    labels = [str(i) for i in range(given["train"][1].shape[1])]
+    return Corpus(words, [*text.SPECIAL, *words], labels, splits)
+
+
+def _rows_of(features: Ragged, params: PreprocessParams) -> Iterable[list[int]]:
+    return (features.row(i)[: params.max_tokens].tolist() for i in range(features.n))
+
+
+def _same_width(
+    files: dict[str, Path], given: dict[Split, tuple[sp.csr_matrix, sp.csr_matrix]]
+) -> None:
+    wanted = tuple(M.shape[1] for M in given["train"])
+    for split, matrices in given.items():
+        got = tuple(M.shape[1] for M in matrices)
+        if got != wanted:
+            raise DataError(
+                f"{files[split].name}, line 1: got {got[0]} features and {got[1]} labels; "
+                f"wanted {wanted[0]} and {wanted[1]} as in {files['train'].name}"
+            )

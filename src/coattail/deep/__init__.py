@@ -1,0 +1,1 @@
+"""Deep models; the only package that imports torch (and only in its modules, not here)."""

@@ -1,0 +1,337 @@
+"""Deep models as the pipeline sees them: fit, predict, save, load, explain."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from coattail import labels, metrics
+from coattail.arrays import Ragged, TopK, as_csr, atomic_folder, best_first
+from coattail.deep import data, start
+from coattail.deep.attentionxml import AttentionNet
+from coattail.deep.device import explain_memory, keep_freed_memory, resolve, threads
+from coattail.deep.loss import positive_weights
+from coattail.deep.mix import TailMixer
+from coattail.deep.nets import Mixture, initialise
+from coattail.deep.params import AttentionXmlParams, BilstmParams, XmlCnnParams
+from coattail.deep.pooled import BilstmNet, XmlCnnNet
+from coattail.deep.train import AnyParams, Log, Trainer
+from coattail.errors import ModelError
+
+AnyNet = AttentionNet | XmlCnnNet | BilstmNet
+FORMAT = 1
+
+
+class DeepModel:
+    """A network over the tokens of texts that scores all labels (no tree).
+
+    Attributes
+    ----------
+    net_ : the trained network; n_labels_, vocabulary_size_, dim_ : its sizes.
+    """
+
+    def __init__(self, params: AnyParams) -> None:
+        self.params = params
+
+    def fit(
+        self,
+        tokens: Ragged,
+        Y: sp.csr_matrix,
+        *,
+        vocabulary_size: int,
+        valid: tuple[Ragged, sp.csr_matrix] | None = None,
+        vectors: NDArray | None = None,
+        trees: None = None,
+        propensity: tuple[float, float] = (0.55, 1.5),
+        device: str = "cpu",
+        threads: int = 0,
+        log: Log | None = None,
+        checkpoint: Path | None = None,
+    ) -> Self:
+        """Train, going on from ``checkpoint`` if it belongs to this training.
+
+        Parameters
+        ----------
+        tokens, Y : texts as token ids, and their labels (n, L).
+        vocabulary_size : words that token ids may name, padding (0) and unknown (1) included.
+        valid : tokens and labels that choose the best weights (by nDCG@5) and the early stop.
+        vectors : float (vocabulary_size, d), optional
+            Pre-trained word vectors.
+        propensity : the data set's constants A and B, for PW, PW-cb and TailMix.
+        device : a name for ``device.resolve``.
+        threads : CPU threads, 0 for torch's choice.
+        log : called with the numbers of every epoch and its number.
+        checkpoint : file; the caller removes it once the model is saved.
+        """
+        Y = as_csr(Y, "Y")
+        data.check_labels(tokens, Y, "training texts")
+        data.check_tokens(tokens, vocabulary_size, "training texts")
+        if valid is not None:
+            valid = (valid[0], as_csr(valid[1], "Y of validation"))
+            data.check_labels(*valid, "validation texts")
+            data.check_tokens(valid[0], vocabulary_size, "validation texts")
+        if vectors is not None:
+            data.check_vectors(vectors, vocabulary_size)
+        self.device_ = resolve(device)
+        if self.device_ == "cpu":
+            keep_freed_memory()
+        with _threads(threads), self._memory():
+            self._start(tokens, Y, vocabulary_size, vectors)
+            self._train(tokens, Y, valid, propensity, log, checkpoint)
+        return self
+
+    def predict(self, tokens: Ragged, k: int) -> TopK:
+        """The best k labels of every text with their sigmoid scores."""
+        data.check_tokens(tokens, self.vocabulary_size_, "texts to rank")
+        found = np.full((tokens.n, k), -1, np.int32)
+        scores = np.full((tokens.n, k), -np.inf, np.float32)
+        lengths = data.used_lengths(tokens, self.params.max_tokens)
+        with self._memory():
+            for rows in data.sorted_batches(lengths, self.params.predict_batch):
+                top = self._rank(data.pad(tokens, rows, self.params.max_tokens, self.device_), k)
+                found[rows], scores[rows] = top.labels, top.scores
+        return TopK(found, scores, "probability")
+
+    def explain(self, row: NDArray, wanted: list[int] | NDArray) -> NDArray[np.float32]:
+        """Attention weights of the words of one text for each wanted label: (labels, words)."""
+        if not isinstance(self.net_, AttentionNet):
+            raise ModelError(f"{self.params.model} has no attention to explain; use attentionxml")
+        columns = np.asarray(wanted, np.int64)
+        if len(columns) and (columns.min() < 0 or columns.max() >= self.n_labels_):
+            raise ModelError(f"label {columns.max()} was asked for; there are {self.n_labels_}")
+        tokens = Ragged(np.array([0, len(row)], np.int64), np.asarray(row, np.int32))
+        data.check_tokens(tokens, self.vocabulary_size_, "text to explain")
+        batch = data.pad(tokens, np.array([0]), self.params.max_tokens, self.device_)
+        weights = self.net_.weigh(batch, torch.from_numpy(columns).to(self.device_))
+        return weights[0, :, : int(batch.lengths[0])].cpu().numpy()
+
+    def save(self, folder: str | Path) -> None:
+        """Write params.json and weights.safetensors; the device is not part of a model."""
+        facts = {
+            "format": FORMAT,
+            "params": self.params.model_dump(mode="json"),
+            "n_labels": self.n_labels_,
+            "vocabulary_size": self.vocabulary_size_,
+            "dim": self.dim_,
+        }
+        tensors = {name: t.detach().cpu() for name, t in self.net_.state_dict().items()}
+        with atomic_folder(folder) as temporary:
+            (temporary / "params.json").write_text(json.dumps(facts, indent=1) + "\n")
+            save_file(tensors, temporary / "weights.safetensors")
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str = "cpu") -> Self:
+        facts = read_facts(folder)
+        model = cls(params_of(facts))
+        model.device_ = resolve(device)
+        model._build(facts["n_labels"], facts["vocabulary_size"], facts["dim"])
+        load_weights(model.net_, Path(folder) / "weights.safetensors")
+        model.net_.to(model.device_).eval()
+        return model
+
+    # --- inside
+
+    def _build(self, n_labels: int, vocabulary_size: int, dim: int) -> None:
+        self.n_labels_, self.vocabulary_size_, self.dim_ = n_labels, vocabulary_size, dim
+        self.net_ = build_net(self.params, n_labels, vocabulary_size, dim)
+
+    def _start(
+        self, tokens: Ragged, Y: sp.csr_matrix, vocabulary_size: int, vectors: NDArray | None
+    ) -> None:
+        dim = self.params.embedding_dim if vectors is None else vectors.shape[1]
+        self._build(Y.shape[1], vocabulary_size, dim)
+        start_weights(self.net_, self.params, data.cut(tokens, self.params.max_tokens), Y, vectors)
+        self.net_.to(self.device_)
+
+    def _train(
+        self,
+        tokens: Ragged,
+        Y: sp.csr_matrix,
+        valid: tuple[Ragged, sp.csr_matrix] | None,
+        propensity: tuple[float, float],
+        log: Log | None,
+        checkpoint: Path | None,
+    ) -> None:
+        params = self.params
+        counts = labels.counts(Y)
+        weights = positive_weights(params.weighting, counts, tokens.n, propensity, params.beta)
+        weight = None if weights is None else torch.from_numpy(weights).to(self.device_)
+        mixer = Mixer(params, Y, labels.inverse_propensity(counts, tokens.n, *propensity))
+
+        def backward(
+            rows: NDArray[np.int64], generator: torch.Generator, step: int, epoch: int
+        ) -> Tensor:
+            batch = data.pad(tokens, rows, params.max_tokens, self.device_)
+            targets = data.dense_targets(Y, rows, self.device_)
+            mixture, tailmix = mixer.at(len(rows), step, epoch, self.device_)
+            with torch.autocast("cuda", torch.bfloat16, enabled=self.device_.startswith("cuda")):
+                return self.net_.backward(batch, targets, weight, generator, mixture, tailmix)
+
+        Trainer(
+            self.net_,
+            params,
+            data.used_lengths(tokens, params.max_tokens),
+            backward,
+            None if valid is None else self._judge(*valid),
+            device=self.device_,
+            fingerprint=fingerprint(params, tokens, Y),
+            name=f"train {params.model}",
+            log=log,
+            checkpoint=checkpoint,
+        ).run()
+        self.net_.eval()
+
+    def _judge(self, tokens: Ragged, Y: sp.csr_matrix) -> Any:
+        """A function that gives nDCG@5 on a random sample of the validation texts."""
+        if tokens.n > self.params.valid_texts:
+            rng = np.random.default_rng([self.params.seed, 11])
+            rows = np.sort(rng.choice(tokens.n, self.params.valid_texts, replace=False))
+            tokens, Y = tokens.take(rows), Y[rows]
+        return lambda: metrics.ranked(self.predict(tokens, 5), Y, "ndcg", 5)
+
+    def _rank(self, batch: data.Batch, k: int) -> TopK:
+        with torch.inference_mode():
+            columns, logits = self.net_.score(batch, k)
+        return rank(columns, logits, k)
+
+    def _memory(self) -> Any:
+        p = self.params
+        return explain_memory(
+            self.device_, label_block=p.label_block, batch=p.batch, max_tokens=p.max_tokens
+        )
+
+
+class Mixer:
+    """What is mixed at a step: nothing, whole texts, or labels."""
+
+    def __init__(self, params: AnyParams, Y: sp.csr_matrix, rarity: NDArray) -> None:
+        self.params = params
+        self.tailmix = None
+        if params.mix == "tailmix":
+            self.tailmix = TailMixer(
+                Y,
+                rarity,
+                params.mix_targets,
+                params.mix_alpha,
+                params.use_similarity,
+                params.use_graph,
+            )
+
+    def at(
+        self, size: int, step: int, epoch: int, device: str
+    ) -> tuple[Mixture | None, TailMixer | None]:
+        params = self.params
+        if params.mix == "none" or epoch < params.mix_from:
+            return None, None
+        seed = [params.seed, step, 13]
+        if self.tailmix is not None:
+            self.tailmix.seed(seed)
+            return None, self.tailmix
+        rng = np.random.default_rng(seed)
+        share = rng.beta(params.mix_alpha, params.mix_alpha, size).astype(np.float32)
+        partner = torch.from_numpy(rng.permutation(size)).to(device)
+        place = params.mix.removesuffix("mix")
+        return Mixture(partner, torch.from_numpy(share).to(device), place), None
+
+
+def build_net(params: AnyParams, n_labels: int, vocabulary_size: int, dim: int) -> AnyNet:
+    """The untrained network of ``params``."""
+    if isinstance(params, AttentionXmlParams):
+        head = params.tree == "flat" and params.candidates > 0
+        return AttentionNet(params, n_labels, vocabulary_size, dim, head)
+    if isinstance(params, XmlCnnParams):
+        return XmlCnnNet(params, n_labels, vocabulary_size, dim)
+    return BilstmNet(params, n_labels, vocabulary_size, dim)
+
+
+def start_weights(
+    net: AnyNet, params: AnyParams, tokens: Ragged, Y: sp.csr_matrix, vectors: NDArray | None
+) -> None:
+    """Fresh weights of one seed; word vectors as given or from the labels."""
+    size, dim = net.words.table.weight.shape
+    initialise(net, torch.Generator().manual_seed(params.seed))
+    if vectors is not None:
+        net.words.fill(np.asarray(vectors))
+    elif params.embedding_start == "labels":
+        net.words.fill(start.label_vectors(tokens, Y, size, dim, params.seed))
+    start_outputs(net, tokens, Y, size)
+
+
+@torch.no_grad()
+def start_outputs(net: AnyNet, tokens: Ragged, Y: sp.csr_matrix, vocabulary_size: int) -> None:
+    """Make the untrained net predict how often labels occur, or what a linear model says.
+
+    From zero, Adam would need a thousand steps only to learn that labels are rare.
+    """
+    counts = labels.counts(Y)
+    if not isinstance(net, AttentionNet):
+        odds = (counts + 0.5) / (tokens.n - counts + 0.5)
+        net.output.bias.copy_(torch.from_numpy(np.log(odds).astype(np.float32)))
+    elif net.head is None:
+        share = (counts.sum() + 0.5) / (tokens.n * len(counts) + 1)
+        net.fc.layers[-1].bias.fill_(float(np.log(share / (1 - share))))
+    else:
+        params = net.params
+        net.head.fill(start.linear_head(tokens, Y, vocabulary_size, params.head_dim, params.seed))
+        net.fc.layers[-1].weight.zero_()  # attention starts as a correction of nothing
+
+
+def rank(columns: Tensor, logits: Tensor, k: int) -> TopK:
+    """The best k of scored labels (B, m), ties to the smaller label."""
+    if logits.shape[1] > 4 * k:  # narrow first: sorting all labels twice is the slow part
+        # A stable sort keeps the smaller label first among equal logits.
+        order = logits.sort(dim=1, descending=True, stable=True).indices[:, : 2 * k]
+        columns, logits = columns.gather(1, order), logits.gather(1, order)
+    scores = torch.sigmoid(logits.float())
+    return best_first(columns.cpu().numpy(), scores.cpu().numpy(), k)
+
+
+def fingerprint(params: AnyParams, tokens: Ragged, Y: sp.csr_matrix) -> str:
+    """Tells one training from another: settings and data."""
+    digest = hashlib.sha256(params.model_dump_json().encode())
+    for array in (tokens.indptr, tokens.values, Y.indptr, Y.indices):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def read_facts(folder: str | Path) -> dict[str, Any]:
+    path = Path(folder) / "params.json"
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ModelError(f"{folder} is not a deep model: params.json is missing") from None
+    if facts.get("format") != FORMAT:
+        raise ModelError(f"{path}: format {facts.get('format')!r}, wanted {FORMAT}; train it again")
+    return facts
+
+
+def params_of(facts: dict[str, Any]) -> AnyParams:
+    classes: dict[str, type[AnyParams]] = {
+        "attentionxml": AttentionXmlParams,
+        "xmlcnn": XmlCnnParams,
+        "bilstm": BilstmParams,
+    }
+    return classes[facts["params"]["model"]].model_validate(facts["params"])
+
+
+def load_weights(net: AnyNet, path: Path) -> None:
+    try:
+        net.load_state_dict(load_file(path))
+    except FileNotFoundError:
+        raise ModelError(f"{path} is missing; train the model again") from None
+    except (SafetensorError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"{path} does not fit its params.json: {reason}") from None
+
+
+_threads = threads

@@ -1,0 +1,226 @@
+"""The networks' parts: encoder, label attention, cheap head, convolutions; tensors in and out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from coattail.deep.data import PAD
+from coattail.deep.start import Head
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Two texts in one: row i becomes share * i + (1 - share) * partner[i]."""
+
+    partner: Tensor  # int64 (B,)
+    share: Tensor  # float (B,)
+    place: str  # "word" or "hidden"
+
+    def blend(self, x: Tensor) -> Tensor:
+        share = self.share.view(-1, *([1] * (x.dim() - 1)))
+        return share * x + (1 - share) * x[self.partner]
+
+
+def dropout(x: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
+    """Zero whole features of a text (the same ones at every word); no generator, no dropout.
+
+    One mask per text instead of one per word is kinder to memory bandwidth.
+    """
+    if generator is None or rate == 0:
+        return x
+    shape = (x.shape[0], *([1] * (x.dim() - 2)), x.shape[-1])
+    keep = torch.rand(shape, generator=generator, device=x.device) >= rate
+    return x * (keep.to(x.dtype) / (1 - rate))
+
+
+def word_mask(lengths: Tensor, width: int) -> Tensor:
+    """True at real words: bool (B, width)."""
+    return torch.arange(width, device=lengths.device) < lengths.unsqueeze(1)
+
+
+def reversal(lengths: Tensor, width: int) -> Tensor:
+    """Positions that turn every text round within its own length; padding stays: (B, width)."""
+    place = torch.arange(width, device=lengths.device).expand(len(lengths), width)
+    mirrored = lengths.unsqueeze(1) - 1 - place
+    return torch.where(mirrored >= 0, mirrored, place)
+
+
+class Words(nn.Module):
+    """Word vectors with sparse gradients; padding is the zero vector."""
+
+    def __init__(self, size: int, dim: int, trained: bool, rate: float) -> None:
+        super().__init__()
+        self.table = nn.Embedding(size, dim, padding_idx=PAD, sparse=True)
+        self.table.weight.requires_grad_(trained)
+        self.rate = rate
+
+    def fill(self, vectors: NDArray) -> None:
+        with torch.no_grad():
+            self.table.weight.copy_(torch.as_tensor(vectors, dtype=torch.float32))
+            self.table.weight[PAD] = 0
+
+    def forward(self, ids: Tensor, generator: torch.Generator | None) -> Tensor:
+        return dropout(self.table(ids), self.rate, generator)  # (B, T, dim)
+
+
+class BiLstm(nn.Module):
+    """One LSTM layer per direction over padded texts, with learnable start states.
+
+    Padding stands at the end. The backward direction reads each text turned round within its own
+    length, so a text gives the same states alone and in any batch, without packed sequences (which
+    are several times slower on a CPU).
+    """
+
+    def __init__(self, dim: int, hidden: int, rate: float, words_per_step: int = 1) -> None:
+        super().__init__()
+        self.ahead = nn.LSTM(dim * words_per_step, hidden, batch_first=True)
+        self.back = nn.LSTM(dim * words_per_step, hidden, batch_first=True)
+        self.start = nn.Parameter(torch.zeros(2, 2, hidden))  # direction, (h, c), unit
+        self.rate, self.words_per_step = rate, words_per_step
+
+    def forward(
+        self, x: Tensor, lengths: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
+        """States (B, S, 2 hidden) of the S steps and the mask of real steps (B, S)."""
+        x, lengths = self._steps(x, lengths)
+        turn = reversal(lengths, x.shape[1])
+        ahead = self._run(self.ahead, x, self.start[0])
+        back = self._run(self.back, _reorder(x, turn), self.start[1])
+        states = torch.cat([ahead, _reorder(back, turn)], dim=2)
+        return dropout(states, self.rate, generator), word_mask(lengths, x.shape[1])
+
+    def _steps(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        group = self.words_per_step
+        if group == 1:
+            return x, lengths
+        x = F.pad(x, (0, 0, 0, -x.shape[1] % group))
+        steps = x.reshape(x.shape[0], x.shape[1] // group, group * x.shape[2])
+        return steps, (lengths + group - 1) // group
+
+    @staticmethod
+    def _run(lstm: nn.LSTM, x: Tensor, start: Tensor) -> Tensor:
+        h, c = (s.expand(1, x.shape[0], -1).contiguous() for s in start)
+        return lstm(x, (h, c))[0]
+
+
+def _reorder(x: Tensor, places: Tensor) -> Tensor:
+    return x.gather(1, places.unsqueeze(2).expand(-1, -1, x.shape[2]))
+
+
+def attention(states: Tensor, mask: Tensor, queries: Tensor) -> Tensor:
+    """Weights of the words for every query: (B, C, S), each row sums to one over real words.
+
+    ``queries`` are (C, d), the same for all texts, or (B, C, d).
+    """
+    scores = torch.matmul(queries, states.transpose(1, 2))
+    return scores.masked_fill(~mask.unsqueeze(1), float("-inf")).softmax(dim=2)
+
+
+def contexts(states: Tensor, mask: Tensor, queries: Tensor) -> Tensor:
+    """What every query reads: (B, C, d)."""
+    return torch.matmul(attention(states, mask, queries), states)
+
+
+class Layers(nn.Module):
+    """Fully connected layers with ReLU between them, Xavier-uniform weights."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers[:-1]:
+            x = F.relu(layer(x))
+        return self.layers[-1](x)
+
+
+class CheapHead(nn.Module):
+    """Scores all labels from a bag of words and the pooled states: picks attention's candidates.
+
+    The bag's table is fixed; its weights start as a fitted linear model, the rest at zero.
+    """
+
+    def __init__(self, dim: int, width: int, n_labels: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.zeros(vocabulary_size, dim))
+        self.register_buffer("rarity", torch.ones(vocabulary_size))
+        self.words = nn.Linear(dim, n_labels)
+        self.states = nn.Linear(2 * width, n_labels, bias=False)
+
+    @torch.no_grad()
+    def fill(self, head: Head) -> None:
+        rank = head.table.shape[1]
+        self.table.zero_()[:, :rank] = torch.from_numpy(head.table)
+        self.rarity.copy_(torch.from_numpy(head.rarity))
+        self.words.weight.zero_()[:, :rank] = torch.from_numpy(head.weight.T.copy())
+        self.words.bias.copy_(torch.from_numpy(head.bias))
+        self.states.weight.zero_()
+
+    def bag(self, ids: Tensor) -> Tensor:
+        """Rare words of a text, summed and scaled: (B, dim)."""
+        size = self.rarity[ids].norm(dim=1, keepdim=True).clamp_min(1e-6)
+        return F.embedding_bag(ids, self.table, mode="sum") / size  # padding is a zero row
+
+    def forward(self, bag: Tensor, states: Tensor, mask: Tensor) -> Tensor:
+        pooled = torch.cat([mean_pool(states, mask), max_pool(states, mask)], dim=1)
+        return self.words(bag) + self.states(pooled)
+
+
+def mean_pool(states: Tensor, mask: Tensor) -> Tensor:
+    share = mask.to(states.dtype) / mask.sum(dim=1, keepdim=True)
+    return torch.bmm(share.unsqueeze(1), states).squeeze(1)
+
+
+def max_pool(states: Tensor, mask: Tensor) -> Tensor:
+    return states.masked_fill(~mask.unsqueeze(2), float("-inf")).amax(dim=1)
+
+
+class Convolutions(nn.Module):
+    """Feature maps of several widths, each cut into chunks whose maxima are kept."""
+
+    def __init__(self, dim: int, filters: int, widths: list[int], pools: int) -> None:
+        super().__init__()
+        self.maps = nn.ModuleList(nn.Conv1d(dim, filters, width) for width in widths)
+        self.pools = pools
+        self.out_features = filters * len(widths) * pools
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Dynamic max-pooling over each text's own length: (B, out_features)."""
+        x = x.transpose(1, 2)  # (B, dim, T), zero at padding
+        maps = (conv(F.pad(x, (0, conv.kernel_size[0] - 1))) for conv in self.maps)
+        return torch.cat([self._pool(m, lengths) for m in maps], dim=1)
+
+    def _pool(self, maps: Tensor, lengths: Tensor) -> Tensor:
+        """Chunk c of a text of n words covers [c n / p, (c + 1) n / p), at least one word."""
+        maps = F.relu(maps)
+        place = torch.arange(maps.shape[2], device=maps.device)
+        chunks = []
+        for chunk in range(self.pools):
+            first = (lengths * chunk) // self.pools
+            last = torch.maximum((lengths * (chunk + 1)) // self.pools, first + 1)
+            inside = (place >= first.unsqueeze(1)) & (place < last.unsqueeze(1))
+            chunks.append(maps.masked_fill(~inside.unsqueeze(1), 0.0).amax(dim=2))  # ReLU: >= 0
+        return torch.cat(chunks, dim=1)
+
+
+@torch.no_grad()
+def initialise(net: nn.Module, generator: torch.Generator) -> None:
+    """Fresh weights from one generator: Xavier for matrices, LSTM's usual uniform, zero biases."""
+    for name, parameter in sorted(net.named_parameters()):
+        part = name.rsplit(".", 1)[-1]
+        if "table" in name:
+            parameter.normal_(0, 0.3, generator=generator)
+            parameter[PAD] = 0
+        elif part == "start" or part.startswith("bias"):
+            parameter.zero_()
+        elif part.startswith("weight_"):  # LSTM, gates stacked
+            bound = parameter.shape[0] ** -0.5 * 2
+            parameter.uniform_(-bound, bound, generator=generator)
+        else:
+            nn.init.xavier_uniform_(parameter, generator=generator)

@@ -1,0 +1,140 @@
+"""The optimiser's parts, all resumable: Adam, gradient clipping by a queue of norms, averaging."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import torch
+from torch import Tensor
+
+
+class Adam:
+    """Adam with decoupled decay; rows of a sparse gradient are updated lazily.
+
+    As in the published runs the small constant is added to the uncorrected root of the second
+    moment. Decay touches dense parameters only.
+    """
+
+    def __init__(
+        self,
+        parameters: dict[str, Tensor],
+        lr: float,
+        beta2: float = 0.999,
+        decay: float = 0.0,
+        beta1: float = 0.9,
+        eps: float = 1e-8,
+    ) -> None:
+        self.parameters = parameters
+        self.lr, self.beta1, self.beta2, self.decay, self.eps = lr, beta1, beta2, decay, eps
+        self.steps = 0
+        self.first = {name: torch.zeros_like(p) for name, p in parameters.items()}
+        self.second = {name: torch.zeros_like(p) for name, p in parameters.items()}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self.steps += 1
+        corrected = math.sqrt(1 - self.beta2**self.steps) / (1 - self.beta1**self.steps)
+        rate = self.lr * corrected
+        for name, p in self.parameters.items():
+            if p.grad is None:
+                continue
+            m, v = self.first[name], self.second[name]
+            if p.grad.is_sparse:
+                self._rows(p, p.grad, m, v, rate)
+                continue
+            if self.decay:
+                p.mul_(1 - self.lr * self.decay)
+            m.lerp_(p.grad, 1 - self.beta1)
+            v.mul_(self.beta2).addcmul_(p.grad, p.grad, value=1 - self.beta2)
+            p.addcdiv_(m, v.sqrt().add_(self.eps), value=-rate)
+
+    def _rows(self, p: Tensor, grad: Tensor, m: Tensor, v: Tensor, rate: float) -> None:
+        grad = grad.coalesce()
+        rows, g = grad.indices()[0], grad.values()
+        new_m = m.index_select(0, rows).lerp_(g, 1 - self.beta1)
+        new_v = v.index_select(0, rows).mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
+        m.index_copy_(0, rows, new_m)
+        v.index_copy_(0, rows, new_v)
+        p.index_add_(0, rows, new_m / new_v.sqrt().add_(self.eps), alpha=-rate)
+
+    def zero_grad(self) -> None:
+        for p in self.parameters.values():
+            p.grad = None
+
+    def state(self) -> dict[str, Tensor]:
+        return {f"first.{k}": t for k, t in self.first.items()} | {
+            f"second.{k}": t for k, t in self.second.items()
+        }
+
+    @torch.no_grad()
+    def restore(self, tensors: dict[str, Tensor], steps: int) -> None:
+        self.steps = steps
+        for name in self.parameters:
+            self.first[name].copy_(tensors[f"first.{name}"])
+            self.second[name].copy_(tensors[f"second.{name}"])
+
+
+class NormQueue:
+    """Clips the gradient to 5 times the largest of the last norms (each remembered capped)."""
+
+    def __init__(self, size: int) -> None:
+        self.norms: deque[float] = deque([math.inf], maxlen=size)
+
+    def limit(self) -> float:
+        return 5 * max(self.norms)
+
+    def push(self, norm: float) -> None:
+        self.norms.append(min(norm, 2 * max(self.norms), 1.0))
+
+    def clip(self, parameters: dict[str, Tensor]) -> float:
+        """Scale the gradients in place; the norm before scaling."""
+        parts = []
+        for p in parameters.values():
+            if p.grad is None:
+                continue
+            if p.grad.is_sparse:
+                p.grad = p.grad.coalesce()
+                parts.append(p.grad.values().norm())
+            else:
+                parts.append(p.grad.norm())
+        norm = float(torch.stack(parts).norm())
+        limit = self.limit()
+        if norm > limit:
+            for p in parameters.values():
+                if p.grad is not None:
+                    p.grad.mul_(limit / norm)
+        self.push(norm)
+        return norm
+
+
+class WeightAverage:
+    """Stochastic weight averaging: the running mean of the weights at every evaluation."""
+
+    def __init__(self, parameters: dict[str, Tensor]) -> None:
+        self.parameters = parameters
+        self.count = 0
+        self.mean: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def start(self) -> None:
+        """Copy the weights: count 1."""
+        self.mean = {name: p.detach().clone() for name, p in self.parameters.items()}
+        self.count = 1
+
+    @torch.no_grad()
+    def update(self) -> None:
+        if not self.count:
+            return
+        self.count += 1
+        for name, p in self.parameters.items():
+            self.mean[name].add_((p - self.mean[name]) / self.count)
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Exchange weights and averages; nothing before averaging has started."""
+        for name, mean in self.mean.items():
+            p = self.parameters[name]
+            kept = p.detach().clone()
+            p.copy_(mean)
+            mean.copy_(kept)

@@ -1,0 +1,137 @@
+"""Settings of the deep models; no torch here, so that reading params.yaml stays quick."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from coattail.config import Params
+
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class _DeepParams(Params):
+    """What every network has: its wiring, its words, its training loop."""
+
+    # --- wiring and words
+    tree: str = Field("flat", description="folder under data/plt; flat: one output per label")
+    max_tokens: Positive = Field(256, description="a text is cut after so many words")
+    embedding_dim: Positive = Field(100, description="size of word vectors if none are given")
+    embedding_start: Literal["random", "labels"] = Field(
+        "labels",
+        description="without given vectors: random numbers, or the words' directions in the label "
+        "space of the training texts (a truncated SVD), which saves the first epochs",
+    )
+    train_embeddings: bool = Field(True, description="learn the word vectors or keep them")
+
+    # --- training loop
+    seed: Annotated[int, Field(ge=0)] = 0
+    epochs: Positive = 8
+    batch: Positive = Field(32, description="texts per step")
+    lr: Annotated[float, Field(gt=0)] = Field(2e-3, description="Adam's step size")
+    beta2: Share = Field(0.999, description="Adam's memory of squared gradients")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="decoupled, as in AdamW")
+    embedding_dropout: Share = Field(0.2, description="share of word vector entries set to zero")
+    dropout: Share = Field(0.3, description="share of encoder outputs set to zero")
+    evaluate_every: Annotated[int, Field(ge=0)] = Field(
+        0, description="steps between evaluations, SWA updates and checkpoints; 0: once an epoch"
+    )
+    valid_texts: Positive = Field(
+        1000, description="validation texts, drawn at random, used to choose the best weights"
+    )
+    swa_from: Annotated[int, Field(ge=-1)] = Field(
+        2, description="epoch (from 0) at whose start weight averaging begins; -1: never"
+    )
+    patience: Annotated[int, Field(ge=0)] = Field(
+        10, description="stop after more evaluations than this without a better nDCG@5; 0: never"
+    )
+    clip_queue: Annotated[int, Field(ge=0)] = Field(
+        5, description="gradient norms remembered for clipping; 0: no clipping"
+    )
+
+    # --- loss
+    weighting: Literal["none", "pw", "pwcb"] = Field(
+        "none", description="weights of positives: none, propensity (PW), class-balanced (PW-cb)"
+    )
+    beta: Share = Field(0.9, description="beta of PW-cb")
+
+    # --- mixing (training only)
+    mix: Literal["none", "tailmix", "wordmix", "hiddenmix"] = "none"
+    mix_alpha: Annotated[float, Field(gt=0)] = Field(0.4, description="shares ~ Beta(alpha, alpha)")
+    mix_targets: Positive = Field(4, description="TailMix: at most so many labels of a text (M)")
+    use_similarity: bool = Field(
+        True, description="TailMix: partner = nearest context vector, else a random one"
+    )
+    use_graph: bool = Field(
+        True, description="TailMix: partners are labels seen together in train, else any label"
+    )
+    mix_from: Annotated[int, Field(ge=0)] = Field(0, description="first epoch that mixes")
+
+    # --- memory
+    label_block: Positive = Field(
+        1024, description="labels attended to or scored at a time; lower it to save memory"
+    )
+    predict_batch: Positive = Field(64, description="texts per step when predicting")
+
+
+class AttentionXmlParams(_DeepParams):
+    """AttentionXML (You et al. 2019): BiLSTM, one attention per label, shared output layers."""
+
+    model: Literal["attentionxml"]
+    hidden: Positive = Field(64, description="LSTM units per direction")
+    fc: list[Positive] = Field([64], min_length=1, description="sizes of the shared layers")
+    words_per_step: Positive = Field(
+        1,
+        description="words read per LSTM step; 2 halves the steps (a CPU option)",
+    )
+    candidates: Annotated[int, Field(ge=0)] = Field(
+        64,
+        description="labels per text that attention scores: the true ones, the hardest by a cheap "
+        "head, and noise (a CPU option); 0: all labels as in the paper, and no cheap head. With a "
+        "tree: parents kept per text (C)",
+    )
+    head_dim: Positive = Field(128, description="rank of the cheap head's linear model of words")
+    noise: Share = Field(0.25, description="share of candidates drawn at random")
+    init_from_above: bool = Field(True, description="tree: start a level with the level above")
+
+    @model_validator(mode="after")
+    def _tree_needs_candidates(self) -> AttentionXmlParams:
+        if self.tree != "flat" and self.candidates == 0:
+            raise ValueError(f"tree {self.tree!r} needs candidates >= 1 (parents per text)")
+        return self
+
+
+class _PooledParams(_DeepParams):
+    @model_validator(mode="after")
+    def _flat_and_without_tailmix(self) -> _PooledParams:
+        if self.mix == "tailmix":
+            raise ValueError("tailmix mixes attention's context vectors; this model has none")
+        if self.tree != "flat":
+            raise ValueError(f"tree {self.tree!r}: only attentionxml trains over a tree")
+        return self
+
+
+class XmlCnnParams(_PooledParams):
+    """XML-CNN (Liu et al. 2017): convolutions, dynamic max-pooling, a bottleneck."""
+
+    model: Literal["xmlcnn"]
+    filters: Positive = Field(64, description="feature maps per width")
+    widths: list[Positive] = Field([2, 4, 8], min_length=1, description="words per convolution")
+    pools: Positive = Field(4, description="chunks of dynamic max-pooling")
+    bottleneck: Positive = Field(256, description="size of the layer before the labels")
+
+
+class BilstmParams(_PooledParams):
+    """BiLSTM with max-pooling over the words: AttentionXML without its attention."""
+
+    model: Literal["bilstm"]
+    hidden: Positive = Field(64, description="LSTM units per direction")
+    fc: list[Positive] = Field([256], min_length=1, description="sizes of the layers after pooling")
+    words_per_step: Positive = Field(1, description="words read per LSTM step")
+
+
+DeepParams = Annotated[
+    AttentionXmlParams | XmlCnnParams | BilstmParams, Field(discriminator="model")
+]

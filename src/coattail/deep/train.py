@@ -1,0 +1,229 @@
+"""The training loop: steps, evaluations, averaging, early stop, and checkpoints to go on from."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from coattail.arrays import atomic_file
+from coattail.deep.data import epoch_batches
+from coattail.deep.optim import Adam, NormQueue, WeightAverage
+from coattail.deep.params import AttentionXmlParams, BilstmParams, XmlCnnParams
+from coattail.progress import Progress, progress
+
+log = logging.getLogger("coattail")
+
+AnyParams = AttentionXmlParams | XmlCnnParams | BilstmParams
+Log = Callable[[dict[str, float], int], None]
+# One step: rows of the batch, the step's random numbers, the step's number and epoch -> mean loss.
+Backward = Callable[[NDArray[np.int64], torch.Generator, int, int], Tensor]
+
+
+@dataclass
+class Position:
+    """Where training stands; everything about it that is not a tensor."""
+
+    fingerprint: str
+    epoch: int = 0
+    batch: int = 0  # batches of this epoch already done
+    step: int = 0
+    loss_sum: float = 0.0  # over the texts of this epoch
+    texts: int = 0
+    best: float = -math.inf
+    stale: int = 0  # evaluations since the best
+    average_count: int = 0
+    norms: list[float] = field(default_factory=lambda: [math.inf])
+    done: bool = False
+
+
+class Trainer:
+    """Runs ``backward`` over random batches and leaves the best weights in ``net``.
+
+    Random numbers depend on the seed and the number of the step only, so a run that was killed
+    and started again from its checkpoint ends with the same weights.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        params: AnyParams,
+        lengths: NDArray[np.int64],
+        backward: Backward,
+        evaluate: Callable[[], float] | None,
+        *,
+        device: str,
+        fingerprint: str,
+        name: str = "train",
+        log: Log | None = None,
+        checkpoint: Path | None = None,
+    ) -> None:
+        self.net, self.params, self.lengths = net, params, lengths
+        self.backward, self.evaluate = backward, evaluate
+        self.device, self.name, self.log, self.checkpoint = device, name, log, checkpoint
+        self.weights = {n: p for n, p in net.named_parameters() if p.requires_grad}
+        self.adam = Adam(self.weights, params.lr, params.beta2, params.weight_decay)
+        self.queue = NormQueue(params.clip_queue) if params.clip_queue else None
+        self.average = WeightAverage(self.weights)
+        self.best: dict[str, Tensor] = {}
+        self.at = Position(fingerprint)
+
+    # --- the loop
+
+    def run(self) -> None:
+        self._resume()
+        n, epochs = len(self.lengths), self.params.epochs
+        with progress(self.name, n * epochs, "texts") as bar:
+            bar.done = min(self.at.epoch, epochs) * n + self.at.texts
+            while self.at.epoch < epochs and not self.at.done:
+                self._epoch(bar)
+        if not self.at.done:
+            self.at.done = True
+            self._save()
+        self._settle()
+
+    def _epoch(self, bar: Progress) -> None:
+        at, params = self.at, self.params
+        batches = epoch_batches(
+            self.lengths, params.batch, np.random.default_rng([params.seed, at.epoch])
+        )
+        if at.epoch == params.swa_from and at.batch == 0:
+            self.average.start()
+        every = params.evaluate_every
+        start, texts_before, score = time.monotonic(), at.texts, math.nan
+        while at.batch < len(batches) and not at.done:
+            rows = batches[at.batch]
+            loss = self._step(rows)
+            at.batch, at.step = at.batch + 1, at.step + 1
+            at.loss_sum, at.texts = at.loss_sum + loss * len(rows), at.texts + len(rows)
+            bar.advance(len(rows), f"loss {at.loss_sum / at.texts:.4f}")
+            if every and at.step % every == 0 and at.batch < len(batches):
+                score = self._check()
+                self._save()
+        seconds = time.monotonic() - start
+        if not at.done:
+            # The last check of an epoch is taken by all, so that short runs have one.
+            score = self._check()
+        numbers = {
+            "loss": at.loss_sum / max(at.texts, 1),
+            "texts_per_second": (at.texts - texts_before) / max(seconds, 1e-9),
+        }
+        if not math.isnan(score):
+            numbers["valid_ndcg_at_5"] = score
+        self._tell(numbers, seconds)
+        at.epoch, at.batch, at.texts, at.loss_sum = at.epoch + 1, 0, 0, 0.0
+        self._save()
+
+    def _step(self, rows: NDArray[np.int64]) -> float:
+        generator = torch.Generator(self.device)
+        generator.manual_seed(step_seed(self.params.seed, self.at.step))
+        self.adam.zero_grad()
+        loss = float(self.backward(rows, generator, self.at.step, self.at.epoch))
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"{self.name}: loss is {loss} at step {self.at.step}; lower lr (now "
+                f"{self.params.lr})"
+            )
+        if self.queue is not None:
+            self.queue.clip(self.weights)
+        self.adam.step()
+        return loss
+
+    def _check(self) -> float:
+        """Average the weights, evaluate them, remember the best; count those without progress."""
+        self.average.update()
+        if self.evaluate is None:
+            return math.nan
+        self.average.swap()
+        score = self.evaluate()
+        if score > self.at.best:
+            self.at.best, self.at.stale = score, 0
+            self.best = {name: p.detach().clone() for name, p in self.weights.items()}
+        else:
+            self.at.stale += 1
+        self.average.swap()
+        if self.params.patience and self.at.stale > self.params.patience:
+            log.info("%s: no better nDCG@5 in %d evaluations, stopping", self.name, self.at.stale)
+            self.at.done = True
+        return score
+
+    def _tell(self, numbers: dict[str, float], seconds: float) -> None:
+        words = ", ".join(f"{key} {value:.4g}" for key, value in numbers.items())
+        log.info("%s: epoch %d, %s, %.1f s", self.name, self.at.epoch, words, seconds)
+        if self.log is not None:
+            self.log(numbers, self.at.epoch)
+
+    @torch.no_grad()
+    def _settle(self) -> None:
+        """Leave the best weights in the net; without validation the average, or the last."""
+        chosen = self.best or self.average.mean
+        for name, value in chosen.items():
+            self.weights[name].copy_(value)
+        self.adam.zero_grad()
+
+    # --- checkpoints
+
+    def _save(self) -> None:
+        if self.checkpoint is None:
+            return
+        self.at.norms = list(self.queue.norms) if self.queue is not None else []
+        self.at.average_count = self.average.count
+        tensors = {f"weight.{k}": p.detach() for k, p in self.weights.items()}
+        tensors |= {f"adam.{k}": t for k, t in self.adam.state().items()}
+        tensors |= {f"mean.{k}": t for k, t in self.average.mean.items()}
+        tensors |= {f"best.{k}": t for k, t in self.best.items()}
+        with atomic_file(self.checkpoint) as temporary:
+            save_file(tensors, temporary, metadata={"position": json.dumps(asdict(self.at))})
+
+    @torch.no_grad()
+    def _resume(self) -> None:
+        if self.checkpoint is None or not self.checkpoint.exists():
+            return
+        loaded = _read_checkpoint(self.checkpoint)
+        if loaded is None or loaded[0].fingerprint != self.at.fingerprint:
+            log.warning("%s does not belong to this training; starting anew", self.checkpoint)
+            return
+        self.at, tensors = loaded
+        for name, p in self.weights.items():
+            p.copy_(tensors[f"weight.{name}"])
+        self.adam.restore(_under(tensors, "adam."), self.at.step)
+        if self.queue is not None:
+            self.queue.norms.clear()
+            self.queue.norms.extend(self.at.norms)
+        self.average.count = self.at.average_count
+        self.average.mean = self._to_device(_under(tensors, "mean."))
+        self.best = self._to_device(_under(tensors, "best."))
+        log.info("%s: going on at epoch %d, step %d", self.name, self.at.epoch, self.at.step)
+
+    def _to_device(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: tensor.to(self.device) for name, tensor in tensors.items()}
+
+
+def step_seed(seed: int, step: int) -> int:
+    """A seed for one step that neighbours do not share."""
+    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _read_checkpoint(path: Path) -> tuple[Position, dict[str, Tensor]] | None:
+    try:
+        with safe_open(path, framework="pt") as file:
+            at = Position(**json.loads((file.metadata() or {})["position"]))
+            return at, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Any]:
+    return {k[len(prefix) :]: t for k, t in tensors.items() if k.startswith(prefix)}

@@ -1,0 +1,177 @@
+"""`coattail doctor`: look for what goes wrong in practice and say what to do about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from coattail.config import read_yaml
+from coattail.errors import CoattailError
+from coattail.pipeline import FOLDERS, candidates, remove_strays
+
+Level = Literal["ok", "note", "problem"]
+ENOUGH_GB = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    level: Level
+    what: str
+    remedy: str = ""
+
+
+def examine() -> Iterator[Finding]:
+    """Every check in turn; one that cannot run is itself a finding."""
+    checks: list[Callable[[], Iterator[Finding]]] = [
+        _params,
+        _git,
+        _disk,
+        _locks,
+        _leftovers,
+        _strays,
+        _device,
+        _store,
+    ]
+    for check in checks:
+        try:
+            yield from check()
+        except CoattailError as error:
+            yield Finding("problem", str(error))
+
+
+def _params() -> Iterator[Finding]:
+    from coattail.schema import check
+
+    content = read_yaml("params.yaml")
+    check(content)
+    yield Finding("ok", f"params.yaml is valid: {len(candidates(content))} candidates")
+
+
+def _git() -> Iterator[Finding]:
+    from coattail.tracking.record import git_tags
+
+    tags = git_tags()
+    if tags["git.commit"] == "none":
+        yield Finding("problem", "no git commit here", "clone with git, or git init and commit")
+    elif tags["git.dirty"] == "true":
+        yield Finding(
+            "note",
+            f"uncommitted edits: {tags.get('git.edits', '')}",
+            "runs made now are flagged git.dirty; commit to make them exactly repeatable",
+        )
+    else:
+        yield Finding("ok", f"git is clean at {tags['git.commit'][:10]}")
+
+
+def _disk() -> Iterator[Finding]:
+    free = shutil.disk_usage(".").free / 2**30
+    if free < ENOUGH_GB:
+        yield Finding("problem", f"only {free:.1f} GiB free here", "free some space: dvc gc -w")
+    else:
+        yield Finding("ok", f"{free:.0f} GiB free")
+
+
+def _locks() -> Iterator[Finding]:
+    """DVC notes who reads and writes which path; a killed process leaves its note behind."""
+    path = Path(".dvc/tmp/rwlock")
+    stale: set[int] = set()
+    if path.exists():
+        try:
+            notes = json.loads(path.read_text() or "{}")
+        except ValueError:
+            yield Finding("problem", f"{path} is damaged", f"remove it: rm {path}")
+            return
+        for entry in notes.values():
+            holders = [entry["write"]] if entry.get("write") else []
+            holders += entry.get("read") or []
+            stale |= {h["pid"] for h in holders if not psutil.pid_exists(h["pid"])}
+    if stale:
+        names = ", ".join(str(pid) for pid in sorted(stale))
+        yield Finding("problem", f"stale lock of dead process {names} in {path}", f"rm {path}")
+    else:
+        yield Finding("ok", "no stale lock")
+
+
+def _leftovers() -> Iterator[Finding]:
+    """Temporary files and folders of writes that were killed half-way."""
+    found = [p for p in Path("data").rglob(".*.*") if p.name != ".gitignore" and p.exists()]
+    found = [p for p in found if not any(q.name.startswith(".") for q in p.parents if q.name)]
+    if found:
+        names = " ".join(f"'{p}'" for p in found[:5])
+        yield Finding("note", f"{len(found)} half-written files in data/", f"rm -r {names}")
+
+
+def _strays() -> Iterator[Finding]:
+    """Results of candidates that params.yaml no longer has."""
+    strays = remove_strays(read_yaml("params.yaml"), *FOLDERS, dry_run=True)
+    if strays:
+        names = ", ".join(str(path) for path in strays[:5])
+        yield Finding(
+            "note", f"rankings of candidates not in params.yaml: {names}", "coattail clean"
+        )
+
+
+def _device() -> Iterator[Finding]:
+    from coattail.runner import settings
+
+    wanted = settings().device
+    try:
+        from coattail.deep.device import resolve
+
+        device = resolve(wanted)
+    except CoattailError as error:
+        yield Finding("problem", str(error), "set device: auto in params.yaml")
+        return
+    if device == "cpu":
+        yield Finding("note", "no GPU in use: train_deep and transfer run on the CPU, and slower")
+    else:
+        yield Finding("ok", f"deep stages run on {device}")
+
+
+def _store() -> Iterator[Finding]:
+    from coattail.tracking.publish import open_parents
+    from coattail.tracking.store import address, dataset_name, open_store
+
+    store = open_store(dataset_name())
+    yield Finding("ok", f"the MLflow store answers: {address()}")
+    running = open_parents(store)
+    if running and not _dvc_is_running():
+        for run in running:
+            yield Finding(
+                "problem",
+                f"pipeline run {run.info.run_name} ({run.info.run_id}) was left open",
+                "dvc repro resumes it; coattail doctor --close marks it as killed",
+            )
+
+
+def close_open_parents() -> list[str]:
+    """Mark parents that nobody works on as KILLED; return their names."""
+    from coattail.tracking.publish import open_parents
+    from coattail.tracking.store import dataset_name, open_store
+
+    store = open_store(dataset_name())
+    closed = []
+    for run in open_parents(store):
+        store.finish(run.info.run_id, "KILLED")
+        closed.append(str(run.info.run_name))
+    return closed
+
+
+def _dvc_is_running() -> bool:
+    """Whether a stage of this project is at work now."""
+    here = str(Path.cwd())
+    for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
+        words = process.info["cmdline"] or []
+        inside = (process.info["cwd"] or "").startswith(here)
+        stage = any(word.startswith("stages.") for word in words)
+        dvc = any(os.path.basename(word) == "dvc" for word in words[:2])
+        if inside and process.pid != os.getpid() and (stage or (dvc and "repro" in words)):
+            return True
+    return False

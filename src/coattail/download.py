@@ -1,0 +1,271 @@
+"""Fill data/raw: generate, copy from a folder, or fetch a dataset; verify; write a manifest."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coattail.archives import extract
+from coattail.arrays import atomic_folder
+from coattail.config import suggestion
+from coattail.demo import generate
+from coattail.errors import DownloadError
+from coattail.fetch import REMEDY, fetch, need_space, verify
+from coattail.registry import DatasetParams, FileParams, VectorsParams, address_of, is_address
+
+log = logging.getLogger("coattail")
+
+# How people call the splits, and which suffixes hold a format (each also with .gz or .xz).
+SPLIT_NAMES = {
+    "train": ("train", "trn", "training"),
+    "valid": ("valid", "validation", "val", "dev"),
+    "test": ("test", "tst"),
+}
+SUFFIXES = {
+    "jsonl": (".jsonl", ".ndjson"),
+    "csv": (".csv",),
+    "xmc": (".txt", ".xmc"),
+    "pairs": (".txt",),
+}
+PACKED = ("", ".gz", ".xz")
+LABEL_NAMES = ("label_names.json", "label_names.txt")
+
+
+class _Bundle(NamedTuple):
+    """Files that come from one place, perhaps in one archive."""
+
+    name: str
+    source: str | None
+    files: dict[str, FileParams]
+    archive: FileParams | None
+
+
+def acquire(
+    dataset: DatasetParams, folder: str | Path, vectors: VectorsParams | None = None
+) -> dict[str, Any]:
+    """Fill ``folder`` with the dataset's files and ``manifest.json``; returns the manifest.
+
+    ``folder`` appears complete or not at all. What was fetched of an unfinished dataset waits in
+    ``.partial`` beside ``folder`` for the next attempt.
+    """
+    folder = Path(folder)
+    fetched = _Fetched(folder.parent / ".partial")
+    with _space_errors(folder), atomic_folder(folder) as temporary:
+        files: dict[str, FileParams] = {}
+        if dataset.demo is not None:
+            made = generate(dataset.demo, temporary)
+            files = {role: FileParams(name=name) for role, name in made.items()}
+        else:
+            files = _bring(_dataset_bundle(dataset), temporary, fetched)
+        if vectors is not None and vectors.file is not None:
+            bundle = _Bundle(
+                f"vectors/{vectors.name}",
+                vectors.source,
+                {"vectors": vectors.file},
+                vectors.archive,
+            )
+            files |= _bring(bundle, temporary, fetched)
+        manifest = _manifest(dataset, files, temporary)
+        text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+        (temporary / "manifest.json").write_text(text, encoding="utf-8")
+    fetched.clear()
+    log.info("%s: %s files in %s", dataset.name, len(files), folder)
+    return manifest
+
+
+@contextmanager
+def _space_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DownloadError(f"no space left for {folder}; make room and run again") from None
+
+
+def _manifest(dataset: DatasetParams, files: dict[str, FileParams], folder: Path) -> dict[str, Any]:
+    """No times and no paths of this machine: equal data give equal bytes."""
+    sums = {
+        file.name: verify(
+            folder / file.name, f"{dataset.name}: {file.name}", file.size, file.sha256
+        )
+        for file in files.values()
+    }
+    return {
+        "name": dataset.name,
+        "format": "jsonl" if dataset.format == "demo" else dataset.format,
+        "files": {role: file.name for role, file in files.items()},
+        "label_separator": dataset.label_separator,
+        "propensity": {"A": dataset.propensity.A, "B": dataset.propensity.B},
+        "sha256": sums,
+    }
+
+
+def _dataset_bundle(dataset: DatasetParams) -> _Bundle:
+    files: dict[str, FileParams] = {role: file for role, file in dataset.files.items()}
+    archive = files.pop("archive", None)
+    if not files:
+        files = _detect(dataset)
+    return _Bundle(dataset.name, dataset.source, files, archive)
+
+
+# --- bring your own ------------------------------------------------------------------------------
+
+
+def _detect(dataset: DatasetParams) -> dict[str, FileParams]:
+    """The splits of a folder by the names of its files."""
+    if dataset.source is None or is_address(dataset.source):
+        raise DownloadError(
+            f"dataset {dataset.name} has no files of its own; point it at a folder: "
+            f"coattail use {dataset.name} --data FOLDER (or name the files in params.yaml)"
+        )
+    source = _folder(dataset.source)
+    found: dict[str, FileParams] = {}
+    for split in SPLIT_NAMES:
+        match = _one_of(source, _candidates(dataset.format, split), split)
+        if match is not None:
+            found[split] = FileParams(name=match)
+            if dataset.format == "pairs":
+                stem, rest = match.split(".", 1)
+                found[f"{split}_labels"] = FileParams(name=f"{stem}.labels.{rest}")
+    for split in ("train", "test"):
+        if split not in found:
+            wanted = _candidates(dataset.format, split)[0]
+            raise DownloadError(
+                f"{source} has no {split} split: wanted {wanted} (or .gz, .xz), got "
+                f"{_listing(source)}; a dataset needs train and test, a valid split is optional"
+            )
+    names = _one_of(source, LABEL_NAMES, "label_names")
+    if names is not None:
+        found["label_names"] = FileParams(name=names)
+    return found
+
+
+def _candidates(format: str, split: str) -> list[str]:
+    names, suffixes = SPLIT_NAMES[split], SUFFIXES[format]
+    return [f"{name}{suffix}{packed}" for name in names for suffix in suffixes for packed in PACKED]
+
+
+def _one_of(source: Path, candidates: list[str] | tuple[str, ...], role: str) -> str | None:
+    there = [name for name in candidates if (source / name).is_file()]
+    if len(there) > 1:
+        raise DownloadError(
+            f"{source} has {' and '.join(there)} for {role}; wanted one: move the other away, or "
+            "name the files in params.yaml"
+        )
+    return there[0] if there else None
+
+
+def _folder(source: str) -> Path:
+    path = Path(source).expanduser()
+    if not path.is_dir():
+        raise DownloadError(
+            f"source {source!r} is no folder here; wanted a folder or an http(s) address"
+        )
+    return path
+
+
+def _listing(folder: Path) -> str:
+    names = sorted(path.name for path in folder.iterdir())
+    shown = ", ".join(names[:8]) or "an empty folder"
+    return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown
+
+
+# --- from a folder, a mirror, the public addresses -----------------------------------------------
+
+
+def _bring(bundle: _Bundle, target: Path, fetched: _Fetched) -> dict[str, FileParams]:
+    """Put the files of a bundle into ``target``; returns them by role."""
+    sizes = [file.size or 0 for file in bundle.files.values()]
+    need_space(target, sum(sizes), bundle.name)
+    if bundle.source is not None and not is_address(bundle.source):
+        _copy_all(bundle, _folder(bundle.source), target)
+    else:
+        _fetch_all(bundle, target, fetched)
+    return bundle.files
+
+
+def _copy_all(bundle: _Bundle, source: Path, target: Path) -> None:
+    packed = {}
+    for role, file in bundle.files.items():
+        places = [source / file.name, source / (file.member or file.name)]
+        place = next((place for place in places if place.is_file()), None)
+        if place is not None:
+            need_space(target, place.stat().st_size, file.name)
+            shutil.copyfile(place, target / file.name)
+        elif bundle.archive is not None and (source / bundle.archive.name).is_file():
+            packed[role] = file
+        else:
+            there = [path.name for path in source.iterdir()]
+            raise DownloadError(
+                f"{source} has no {file.name} ({role} of {bundle.name}), got {_listing(source)}"
+                f"{suggestion(file.name, there) if there else ''}"
+            )
+    if packed and bundle.archive is not None:
+        archive = source / bundle.archive.name
+        verify(archive, str(archive), bundle.archive.size, bundle.archive.sha256)
+        _extract(archive, packed, target)
+
+
+def _fetch_all(bundle: _Bundle, target: Path, fetched: _Fetched) -> None:
+    packed = {}
+    for role, file in bundle.files.items():
+        if bundle.archive is not None and file.address is None:
+            packed[role] = file
+        else:
+            _link(fetched.get(bundle, file), target / file.name)
+    if packed and bundle.archive is not None:
+        _extract(fetched.get(bundle, bundle.archive), packed, target)
+
+
+def _link(path: Path, target: Path) -> None:
+    """A second name for a fetched file: no copy, and nothing is lost if a later file fails."""
+    try:
+        target.hardlink_to(path)
+    except OSError:  # not every file system can
+        shutil.copyfile(path, target)
+
+
+class _Fetched:
+    """Files that have arrived, or arrive, in ``.partial``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.used: list[Path] = []
+
+    def get(self, bundle: _Bundle, file: FileParams) -> Path:
+        """The file, fetched unless it arrived whole in an earlier attempt."""
+        address = address_of(file)
+        if bundle.source is not None:
+            address = f"{bundle.source.rstrip('/')}/{file.name}"
+        if address is None:
+            raise DownloadError(f"{bundle.name}: {file.name} has no public address; {REMEDY}")
+        key = hashlib.sha256(f"{address} {file.sha256}".encode()).hexdigest()[:16]
+        path = self.folder / key / file.name
+        if not path.exists():
+            fetch(address, path, file.size, file.sha256)
+        self.used.append(path.parent)
+        return path
+
+    def clear(self) -> None:
+        """Forget what was used; what another dataset left unfinished stays."""
+        for folder in self.used:
+            shutil.rmtree(folder, ignore_errors=True)
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+
+def _extract(archive: Path, packed: dict[str, FileParams], target: Path) -> None:
+    sizes = [file.size for file in packed.values()]
+    known = [size for size in sizes if size is not None]
+    largest = sum(known) if len(known) == len(sizes) else None
+    extract(
+        archive, {file.member or file.name: file.name for file in packed.values()}, target, largest
+    )

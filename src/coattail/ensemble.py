@@ -1,0 +1,132 @@
+"""Two rankings into one: a weighted mean of probabilities over the union of their lists."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from pydantic import Field
+
+from coattail import metrics
+from coattail.arrays import TopK, atomic_folder, best_first
+from coattail.calibration import probabilities
+from coattail.config import Params, parse
+from coattail.errors import DataError, ModelError
+
+
+class EnsembleParams(Params):
+    """A variant of the section ``ensemble``."""
+
+    first: str = Field(description="name of the first candidate")
+    second: str = Field(description="name of the second candidate")
+    weight: float | None = Field(
+        None, ge=0.0, le=1.0, description="weight of the first; null: best nDCG@5 on validation"
+    )
+    steps: int = Field(20, ge=1, le=1000, description="intervals of the weights tried when null")
+
+
+def combine(a: TopK, b: TopK, weight: float, k: int) -> TopK:
+    """The k labels with the largest ``weight * p_a + (1 - weight) * p_b``.
+
+    Margins are mapped to probabilities first; a label that one list lacks has probability 0 there.
+
+    Parameters
+    ----------
+    a, b : TopK
+        Rankings of the same texts; the lists may differ in length.
+    weight : float
+        Weight of ``a``, between 0 and 1.
+    k : int
+        Length of the result.
+
+    Returns
+    -------
+    TopK of kind ``probability``; a label of weight zero is still listed, behind all others.
+    """
+    if not 0 <= weight <= 1:
+        raise DataError(f"ensemble: weight {weight}; wanted a number between 0 and 1")
+    return _weighted(_union(a, b), weight, k)
+
+
+class Ensemble:
+    """The weighted mean as a model folder: two names and one number."""
+
+    def __init__(self, params: EnsembleParams) -> None:
+        self.params = params
+        self.weight_: float
+        self.front_: list[dict[str, float]] = []
+
+    def fit(self, a: TopK, b: TopK, Y: sp.csr_matrix) -> Ensemble:
+        """Keep the weight given, or choose it on validation texts; ties go to the even mix."""
+        if self.params.weight is not None:
+            self.weight_, self.front_ = self.params.weight, []
+            return self
+        union = _union(a, b)
+        weights = np.linspace(0, 1, self.params.steps + 1)
+        self.front_ = [
+            {"weight": float(w), "ndcg_at_5": _ndcg_at_5(_weighted(union, w, 5), Y)}
+            for w in weights
+        ]
+        best = max(self.front_, key=lambda p: (p["ndcg_at_5"], -abs(p["weight"] - 0.5)))
+        self.weight_ = best["weight"]
+        return self
+
+    def predict(self, a: TopK, b: TopK, k: int) -> TopK:
+        return combine(a, b, self.weight_, k)
+
+    def save(self, folder: str | Path) -> None:
+        content = {
+            "params": self.params.model_dump(),
+            "weight": self.weight_,
+            "front": self.front_,
+        }
+        with atomic_folder(folder) as temporary:
+            (temporary / "params.json").write_text(json.dumps(content, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Ensemble:
+        path = Path(folder) / "params.json"
+        try:
+            content = json.loads(path.read_text())
+            model = cls(parse(content["params"], EnsembleParams, str(path)))
+            model.weight_, model.front_ = float(content["weight"]), content["front"]
+        except (FileNotFoundError, KeyError, ValueError) as error:
+            raise ModelError(f"{folder} is not a saved ensemble: {error}") from None
+        return model
+
+
+_Union = tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]
+
+
+def _union(a: TopK, b: TopK) -> _Union:
+    """Labels (n, ka + kb) of both lists, each once, with the probability each list gives them."""
+    if a.n != b.n:
+        raise DataError(
+            f"ensemble: the first candidate ranks {a.n} texts, the second {b.n}; "
+            "rank the same split with both"
+        )
+    labels = np.concatenate([a.labels, b.labels], axis=1).astype(np.int32)
+    nothing_a, nothing_b = np.zeros(b.labels.shape), np.zeros(a.labels.shape)
+    from_a = np.concatenate([probabilities(a), nothing_a], axis=1)
+    from_b = np.concatenate([nothing_b, probabilities(b)], axis=1)
+    order = np.argsort(labels, axis=1, kind="stable")
+    labels, from_a, from_b = (
+        np.take_along_axis(array, order, 1) for array in (labels, from_a, from_b)
+    )
+    # Stable sort: where a label stands in both lists, a's entry comes first and b's right after.
+    twice = np.zeros(labels.shape, bool)
+    twice[:, 1:] = (labels[:, 1:] == labels[:, :-1]) & (labels[:, 1:] >= 0)
+    from_b[:, :-1] += np.where(twice[:, 1:], from_b[:, 1:], 0)
+    return np.where(twice, np.int32(-1), labels), from_a, from_b
+
+
+def _weighted(union: _Union, weight: float, k: int) -> TopK:
+    labels, from_a, from_b = union
+    return best_first(labels, weight * from_a + (1 - weight) * from_b, k, "probability")
+
+
+def _ndcg_at_5(topk: TopK, Y: sp.csr_matrix) -> float:
+    return metrics.judge(topk, Y).ratio("ndcg", 5).percent

@@ -1,0 +1,74 @@
+"""Where compiled kernels are kept: by the content of their source, not by its path.
+
+Numba files compiled code under the path of its source, so every clone and every queued experiment
+(which runs in a copy of the project) would compile again; and a change in one file would not reach
+a kernel in another that has it compiled in. The digest of a file and of the kernel files it imports
+cures both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from functools import cache
+from pathlib import Path
+
+from numba.core.caching import _CacheLocator
+
+HERE = Path(__file__).resolve().parent
+IMPORT = re.compile(r"^from coattail\.kernels\.(\w+) import", re.MULTILINE)
+
+
+@cache
+def content(stem: str) -> str:
+    """A digest of a kernel file and of those it imports, directly or through others."""
+    digest = hashlib.sha256()
+    for name in sorted(_reached(stem)):
+        digest.update(name.encode() + b"\0" + (HERE / f"{name}.py").read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _reached(stem: str) -> set[str]:
+    todo, seen = [stem], {stem}
+    while todo:
+        source = (HERE / f"{todo.pop()}.py").read_text(encoding="utf-8")
+        found = set(IMPORT.findall(source)) - seen
+        seen |= found
+        todo += found
+    return seen
+
+
+def folder() -> Path:
+    """COATTAIL_KERNEL_CACHE, else coattail/kernels in the user's cache folder."""
+    given = os.environ.get("COATTAIL_KERNEL_CACHE")
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(given) if given else Path(home) / "coattail" / "kernels"
+
+
+class ByContent(_CacheLocator):
+    """Numba's question where to keep a function, answered for the functions of this folder."""
+
+    def __init__(self, py_func, py_file):
+        self._stem = Path(py_file).stem
+        self._place = f"{self._stem}-{py_func.__code__.co_firstlineno}"
+
+    def get_cache_path(self):
+        return str(folder() / f"{self._stem}-{content(self._stem)}")
+
+    def get_source_stamp(self):
+        return content(self._stem)
+
+    def get_disambiguator(self):
+        return self._place
+
+    @classmethod
+    def from_function(cls, py_func, py_file):
+        if Path(py_file).resolve().parent != HERE:
+            return None
+        locator = cls(py_func, py_file)
+        try:
+            locator.ensure_cache_path()
+        except OSError:  # a read-only home: let numba look for another place
+            return None
+        return locator

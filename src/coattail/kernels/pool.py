@@ -1,0 +1,38 @@
+"""Threads for kernels that release the GIL: their number changes the time, never a result."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+VARIABLE = "COATTAIL_THREADS"
+
+
+def threads() -> int:
+    """COATTAIL_THREADS, else the processors this process may use."""
+    wanted = os.environ.get(VARIABLE, "")
+    return max(1, int(wanted)) if wanted.isdigit() else len(os.sched_getaffinity(0))
+
+
+def each(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+    """``function`` of every task, results in the order of the tasks, as they become ready.
+
+    An exception, also an interrupt by the user, cancels what has not started.
+    """
+    tasks = list(tasks)
+    if threads() == 1 or len(tasks) < 2:
+        yield from map(function, tasks)
+        return
+    pool = ThreadPoolExecutor(threads(), thread_name_prefix="coattail")
+    try:
+        yield from pool.map(function, tasks)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def chunks(n: int, size: int) -> list[tuple[int, int]]:
+    """Ranges (start, stop) of at most ``size`` that cover 0..n."""
+    return [(start, min(start + size, n)) for start in range(0, n, size)]

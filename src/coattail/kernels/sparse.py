@@ -1,0 +1,286 @@
+"""Sparse primitives written in LLVM vectors: numba's own vectoriser leaves gathers scalar.
+
+The functions below are numba intrinsics: they can be called only from compiled code. They take
+whole arrays, not addresses, so the arrays stay alive while they work, and they check no bounds.
+Rows are ``indices[start:stop]``, ``values[start:stop]``; indices within a row must be distinct.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+LANES = 32  # labels whose margins are accumulated side by side: four 8-wide registers
+
+_I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
+_VEC = ir.VectorType(_F32, LANES)
+
+
+def _pointer(context, builder, typ, value):
+    return context.make_array(typ)(context, builder, value).data
+
+
+def _feature(builder, indices, k):
+    return builder.zext(builder.load(builder.gep(indices, [k])), _I64)
+
+
+def _fma(builder, a, b, c):
+    """a * b + c in one rounding, so that every path to a score gives the same bits."""
+    if a.type != _VEC:
+        return builder.fma(a, b, c)
+    name = f"llvm.fma.v{LANES}f32"
+    if name not in builder.module.globals:
+        ir.Function(builder.module, ir.FunctionType(_VEC, [_VEC] * 3), name)
+    return builder.call(builder.module.globals[name], [a, b, c])
+
+
+def _splat(builder, scalar):
+    undefined = ir.Constant(_VEC, ir.Undefined)
+    first = builder.insert_element(undefined, scalar, ir.Constant(_I32, 0))
+    zeros = ir.Constant(ir.VectorType(_I32, LANES), [ir.Constant(_I32, 0)] * LANES)
+    return builder.shuffle_vector(first, undefined, zeros)
+
+
+def _load_lanes(builder, pointer):
+    vector = builder.load(builder.bitcast(pointer, _VEC.as_pointer()))
+    vector.align = 4
+    return vector
+
+
+def _unrolled(builder, start, stop, unroll, init, step):
+    """``for k in range(start, stop)`` with ``unroll`` independent accumulators; their list.
+
+    ``step(k, accumulator)`` emits one iteration and returns the new accumulator.
+    """
+    entry = builder.basic_block
+    head, body, tail_head, tail_body, end = (
+        builder.append_basic_block(name) for name in ("head", "body", "tailhead", "tail", "end")
+    )
+    last = builder.sub(stop, ir.Constant(_I64, unroll - 1))
+    builder.branch(head)
+    builder.position_at_end(head)
+    k = builder.phi(_I64)
+    k.add_incoming(start, entry)
+    accumulators = [builder.phi(init.type) for _ in range(unroll)]
+    for accumulator in accumulators:
+        accumulator.add_incoming(init, entry)
+    builder.cbranch(builder.icmp_signed("<", k, last), body, tail_head)
+    builder.position_at_end(body)
+    for u, accumulator in enumerate(accumulators):
+        new = step(builder.add(k, ir.Constant(_I64, u)), accumulator)
+        accumulator.add_incoming(new, body)
+    k.add_incoming(builder.add(k, ir.Constant(_I64, unroll)), body)
+    builder.branch(head)
+    builder.position_at_end(tail_head)
+    rest = builder.phi(_I64)
+    rest.add_incoming(k, head)
+    first = builder.phi(init.type)
+    first.add_incoming(accumulators[0], head)
+    builder.cbranch(builder.icmp_signed("<", rest, stop), tail_body, end)
+    builder.position_at_end(tail_body)
+    first.add_incoming(step(rest, first), tail_body)
+    rest.add_incoming(builder.add(rest, ir.Constant(_I64, 1)), tail_body)
+    builder.branch(tail_head)
+    builder.position_at_end(end)
+    return [first, *accumulators[1:]]
+
+
+@intrinsic
+def dot(typing, indices, values, start, stop, w):
+    """Sum of ``values[k] * w[indices[k]]`` over the row."""
+    sig = types.float32(indices, values, types.int64, types.int64, w)
+
+    def codegen(context, builder, sig, args):
+        ids, xs, weights = (_pointer(context, builder, sig.args[i], args[i]) for i in (0, 1, 4))
+
+        def step(k, acc):
+            x = builder.load(builder.gep(xs, [k]))
+            at = builder.load(builder.gep(weights, [_feature(builder, ids, k)]))
+            return _fma(builder, x, at, acc)
+
+        sums = _unrolled(builder, args[2], args[3], 4, ir.Constant(_F32, 0.0), step)
+        pairs = builder.fadd(sums[0], sums[1]), builder.fadd(sums[2], sums[3])
+        return builder.fadd(*pairs)
+
+    return sig, codegen
+
+
+@intrinsic
+def axpy(typing, indices, values, start, stop, scale, w):
+    """``w[indices[k]] += scale * values[k]`` over the row."""
+    sig = types.void(indices, values, types.int64, types.int64, types.float32, w)
+
+    def codegen(context, builder, sig, args):
+        ids, xs, weights = (_pointer(context, builder, sig.args[i], args[i]) for i in (0, 1, 5))
+
+        def group(k, size):
+            # Distinct indices: all loads of a group may go ahead of its stores.
+            new = []
+            for u in range(size):
+                at = builder.add(k, ir.Constant(_I64, u))
+                place = builder.gep(weights, [_feature(builder, ids, at)])
+                x = builder.load(builder.gep(xs, [at]))
+                new.append((place, _fma(builder, args[4], x, builder.load(place))))
+            for place, value in new:
+                builder.store(value, place)
+
+        def loop(first, last, size):
+            entry = builder.basic_block
+            head, body, end = (builder.append_basic_block(n) for n in ("head", "body", "end"))
+            limit = builder.sub(last, ir.Constant(_I64, size - 1))
+            builder.branch(head)
+            builder.position_at_end(head)
+            k = builder.phi(_I64)
+            k.add_incoming(first, entry)
+            builder.cbranch(builder.icmp_signed("<", k, limit), body, end)
+            builder.position_at_end(body)
+            group(k, size)
+            k.add_incoming(builder.add(k, ir.Constant(_I64, size)), body)
+            builder.branch(head)
+            builder.position_at_end(end)
+            return k
+
+        loop(loop(args[2], args[3], 4), args[3], 1)
+        return context.get_dummy_value()
+
+    return sig, codegen
+
+
+@intrinsic
+def lanes(typing, indices, values, start, stop, W, bias, out):
+    """``out[j] = bias[j] + sum of values[k] * W[indices[k], j]``, j < LANES; W is (words, LANES).
+
+    Word after word in the order of the row: the same bits as a scalar loop of ``fma``.
+    """
+    sig = types.void(indices, values, types.int64, types.int64, W, bias, out)
+
+    def codegen(context, builder, sig, args):
+        arrays = (_pointer(context, builder, sig.args[i], args[i]) for i in (0, 1, 4, 5, 6))
+        ids, xs, weights, first, result = arrays
+
+        def step(k, acc):
+            offset = builder.mul(_feature(builder, ids, k), ir.Constant(_I64, LANES))
+            at = _load_lanes(builder, builder.gep(weights, [offset]))
+            x = _splat(builder, builder.load(builder.gep(xs, [k])))
+            return _fma(builder, x, at, acc)
+
+        (total,) = _unrolled(builder, args[2], args[3], 1, _load_lanes(builder, first), step)
+        builder.store(total, builder.bitcast(result, _VEC.as_pointer())).align = 4
+        return context.get_dummy_value()
+
+    return sig, codegen
+
+
+@intrinsic
+def above(typing, values, thresholds):
+    """Bit j is set where ``values[j] > thresholds[j]``, j < LANES."""
+    sig = types.uint64(values, thresholds)
+
+    def codegen(context, builder, sig, args):
+        loaded = []
+        for typ, value in zip(sig.args, args, strict=True):
+            loaded.append(_load_lanes(builder, _pointer(context, builder, typ, value)))
+        mask = builder.fcmp_ordered(">", *loaded)
+        return builder.zext(builder.bitcast(mask, ir.IntType(LANES)), _I64)
+
+    return sig, codegen
+
+
+@intrinsic
+def lowest_bit(typing, mask):
+    """Position of the lowest set bit of a non-zero mask."""
+    sig = types.int64(types.uint64)
+
+    def codegen(context, builder, sig, args):
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return sig, codegen
+
+
+@intrinsic
+def fma(typing, a, b, c):
+    """a * b + c in one rounding, float32."""
+    sig = types.float32(types.float32, types.float32, types.float32)
+
+    def codegen(context, builder, sig, args):
+        return _fma(builder, *args)
+
+    return sig, codegen
+
+
+@intrinsic
+def prefetch(typing, array, position):
+    """Ask for ``array[position]`` to be brought near; no effect on any value."""
+    sig = types.void(array, types.int64)
+
+    def codegen(context, builder, sig, args):
+        pointer = _pointer(context, builder, sig.args[0], args[0])
+        byte = ir.IntType(8).as_pointer()
+        fn = builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+        )
+        place = builder.bitcast(builder.gep(pointer, [args[1]]), byte)
+        read, near, data = (ir.Constant(_I32, v) for v in (0, 3, 1))
+        builder.call(fn, [place, read, near, data])
+        return context.get_dummy_value()
+
+    return sig, codegen
+
+
+@njit(nogil=True, cache=True)
+def mix(seed, key):
+    """A non-zero 64-bit state from a seed and a key (splitmix)."""
+    z = types.uint64(seed) * types.uint64(0x9E3779B97F4A7C15) + types.uint64(key)
+    z += types.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> types.uint64(30))) * types.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> types.uint64(27))) * types.uint64(0x94D049BB133111EB)
+    return (z ^ (z >> types.uint64(31))) | types.uint64(1)
+
+
+@njit(nogil=True, cache=True)
+def step(state):
+    """The next state of a 64-bit xorshift generator."""
+    state ^= state << types.uint64(13)
+    state ^= state >> types.uint64(7)
+    state ^= state << types.uint64(17)
+    return state
+
+
+@njit(nogil=True, cache=True)
+def below(state, limit):
+    """A number in [0, limit) from a state; limit fits 32 bits."""
+    return types.int64(((state >> types.uint64(32)) * types.uint64(limit)) >> types.uint64(32))
+
+
+@njit(nogil=True, cache=True)
+def compact(indptr, indices, values, rows, place, sub_indptr, sub_indices, sub_values, words):
+    """Copy some rows and renumber their words by first occurrence; returns the number of words.
+
+    ``place`` (words,) is scratch filled with -1, and left so. ``words`` receives the old numbers.
+    """
+    found = 0
+    k = 0
+    sub_indptr[0] = 0
+    for r in range(rows.shape[0]):
+        i = rows[r]
+        for p in range(indptr[i], indptr[i + 1]):
+            f = indices[p]
+            if place[f] < 0:
+                place[f] = found
+                words[found] = f
+                found += 1
+            sub_indices[k] = place[f]
+            sub_values[k] = values[p]
+            k += 1
+        sub_indptr[r + 1] = k
+    for w in range(found):
+        place[words[w]] = -1
+    return found
+
+
+def constant(*arrays):
+    """Read-only views: one compiled version of a kernel serves mapped and ordinary arrays."""
+    views = tuple(np.ascontiguousarray(array)[:] for array in arrays)
+    for view in views:
+        view.flags.writeable = False
+    return views

@@ -1,0 +1,1 @@
+"""Linear models: one-vs-rest, probabilistic label trees, instance trees."""

@@ -1,0 +1,147 @@
+"""From parameters to a linear model, from a folder to a model, from blocks to one model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from coattail.arrays import TopK, atomic_folder, best_first
+from coattail.errors import ModelError
+from coattail.features import Block
+from coattail.linear.fastxml import Fastxml
+from coattail.linear.ovr import Ovr
+from coattail.linear.params import FastxmlParams, LinearParams, OvrParams, PltParams
+from coattail.linear.plt import Plt
+from coattail.linear.solve import tail_mask
+from coattail.tree import Tree
+
+
+class Model(Protocol):
+    """What every model can do."""
+
+    def fit(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> Any: ...
+    def predict(self, X: sp.csr_matrix, k: int) -> TopK: ...
+    def save(self, folder: str | Path) -> None: ...
+
+
+def build(
+    params: LinearParams,
+    trees: list[Tree] | None = None,
+    *,
+    partial: str | Path | None = None,
+    tail: NDArray[np.bool_] | None = None,
+) -> Model:
+    """An untrained model.
+
+    Parameters
+    ----------
+    params : OvrParams, PltParams or FastxmlParams
+    trees : label trees of a ``plt``; without them it clusters the labels itself
+    partial : folder for finished groups of labels; a fit that was killed goes on from there
+    tail : bool (L,), labels that ``tail_c`` is for; without it the rare ones of Y
+    """
+    if isinstance(params, OvrParams):
+        return Ovr(params, partial=partial, tail=tail)
+    if isinstance(params, PltParams):
+        return Plt(params, trees, partial=partial, tail=tail)
+    return Fastxml(params)
+
+
+def load(folder: str | Path) -> Model:
+    """The model in a folder, whatever kind it is."""
+    folder = Path(folder)
+    try:
+        kind = json.loads((folder / "params.json").read_text())["model"]
+        return {"ovr": Ovr, "plt": Plt, "fastxml": Fastxml, "blocks": Blocks}[kind].load(folder)
+    except FileNotFoundError:
+        raise ModelError(f"{folder} holds no model: params.json is missing; run dvc repro") from None
+    except (KeyError, json.JSONDecodeError) as error:
+        raise ModelError(f"{folder}/params.json names no linear model: {error}") from None
+
+
+def fit_blocks(
+    params: LinearParams,
+    trees: list[Tree] | None,
+    blocks: list[Block],
+    n_labels: int,
+    *,
+    partial: str | Path | None = None,
+) -> Model:
+    """Train one base per block of labels; a single block of all labels gives the plain model."""
+    whole = np.arange(n_labels)
+    if len(blocks) == 1 and np.array_equal(blocks[0].labels, whole):
+        return build(params, trees, partial=partial).fit(blocks[0].X, blocks[0].Y)
+    tail = None
+    if not isinstance(params, FastxmlParams):
+        counts = np.zeros(n_labels, np.int64)
+        for block in blocks:
+            counts[block.labels] = np.diff(sp.csc_matrix(block.Y).indptr)
+        tail = tail_mask(params, counts)
+    models = []
+    for block in blocks:
+        model = build(
+            params,
+            [tree.restrict(block.labels) for tree in trees] if trees else None,
+            partial=Path(partial) / block.name if partial else None,
+            tail=None if tail is None else tail[block.labels],
+        )
+        models.append(model.fit(block.X, block.Y))
+    names = [block.name for block in blocks]
+    labels = [np.asarray(block.labels, np.int32) for block in blocks]
+    return Blocks(names, labels, models, n_labels, Path(partial) if partial else None)
+
+
+class Blocks:
+    """Bases for disjoint sets of labels; their scores are put side by side, uncalibrated."""
+
+    def __init__(
+        self,
+        names: list[str],
+        labels: list[NDArray[np.int32]],
+        models: list[Model],
+        n_labels: int,
+        partial: Path | None = None,
+    ) -> None:
+        self.names_, self.labels_, self.models_ = names, labels, models
+        self.n_labels_, self._partial = n_labels, partial
+
+    def fit(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> Blocks:
+        """Train every base again on its own labels of (X, Y)."""
+        for labels, model in zip(self.labels_, self.models_, strict=True):
+            model.fit(X, sp.csr_matrix(Y[:, labels]))
+        return self
+
+    def predict(self, X: sp.csr_matrix, k: int) -> TopK:
+        """The k best labels of every row over all bases."""
+        tops = [model.predict(X, k) for model in self.models_]
+        found = [
+            np.where(top.labels >= 0, labels[top.labels], -1)
+            for top, labels in zip(tops, self.labels_, strict=True)
+        ]
+        scores = np.hstack([top.scores for top in tops])
+        return best_first(np.hstack(found), scores, k, tops[0].kind)
+
+    def save(self, folder: str | Path) -> None:
+        """One folder with a model folder per block."""
+        with atomic_folder(folder) as out:
+            index = {"model": "blocks", "blocks": self.names_, "n_labels": self.n_labels_}
+            (out / "params.json").write_text(json.dumps(index, indent=1) + "\n")
+            for name, labels, model in zip(self.names_, self.labels_, self.models_, strict=True):
+                model.save(out / name)
+                np.save(out / name / "labels.npy", labels)
+        if self._partial is not None:
+            shutil.rmtree(self._partial, ignore_errors=True)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Blocks:
+        folder = Path(folder)
+        index = json.loads((folder / "params.json").read_text())
+        names = index["blocks"]
+        labels = [np.load(folder / name / "labels.npy", allow_pickle=False) for name in names]
+        return cls(names, labels, [load(folder / name) for name in names], index["n_labels"])

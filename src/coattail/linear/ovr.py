@@ -1,0 +1,201 @@
+"""One-vs-rest: a linear classifier per label against all texts (DiSMEC)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from coattail.arrays import TopK, as_csr, atomic_folder, best_first, load_csr, parts, save_csr
+from coattail.errors import ModelError
+from coattail.kernels import pool, predict
+from coattail.kernels.sparse import LANES, constant
+from coattail.linear import solve
+from coattail.linear.params import OvrParams
+from coattail.progress import progress
+
+GROUP = 128  # labels trained together: four blocks, so that a nearly done block is refilled
+
+
+class Ovr:
+    """One-vs-rest linear classifiers.
+
+    Attributes
+    ----------
+    W_ : CSR (words, labels)
+        Weights, word by word.
+    bias_ : float32 (labels,)
+        -inf for a label without a training text: it is never given.
+    """
+
+    def __init__(
+        self,
+        params: OvrParams,
+        *,
+        partial: str | Path | None = None,
+        tail: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.params = params
+        self._partial = Path(partial) if partial else None
+        self._tail = tail
+        self._by_label: sp.csr_matrix | None = None
+
+    def fit(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> Ovr:
+        """Train on X (n, words) and Y (n, labels); groups of labels run in parallel."""
+        X, Y = as_csr(X, "X"), as_csr(Y, "Y")
+        check_rows(X, Y)
+        positives = sp.csc_matrix(Y)
+        counts = np.diff(positives.indptr).astype(np.int64)
+        jobs = list(enumerate(self._groups(counts, X.shape[1])))
+        rows = solve.by_frequency(X)
+        c_pos, c_neg = self._c(counts, X.shape[0])
+
+        def work(labels: NDArray[np.int64]) -> solve.Solved:
+            chosen = positives[:, labels]
+            group = solve.Group(
+                labels,
+                chosen.indptr.astype(np.int64),
+                chosen.indices.astype(np.int32),
+                c_pos[labels],
+                c_neg[labels],
+            )
+            return solve.solve(rows, group, self.params)
+
+        found: list[sp.csr_matrix] = []
+        self.bias_ = np.full(Y.shape[1], -np.inf, np.float32)
+        with progress("one-vs-rest", int((counts > 0).sum()), "labels") as bar:
+            for number, solved in solve.solve_all(jobs, work, self._resumable(X, Y)):
+                labels = jobs[number][1]
+                self.bias_[labels] = solved.bias
+                found.append(solved.csr(X.shape[1]))
+                bar.advance(len(labels), _summary(solved))
+        self.W_ = _by_word(found, [labels for _, labels in jobs], X.shape[1], Y.shape[1])
+        self._by_label = None
+        return self
+
+    def predict(self, X: sp.csr_matrix, k: int) -> TopK:
+        """The k best labels of every row."""
+        X = as_csr(X, "X")
+        if X.shape[1] != self.W_.shape[0]:
+            raise ModelError(
+                f"the model knows {self.W_.shape[0]} words, X has {X.shape[1]}; "
+                "use the features it was trained on"
+            )
+        labels = np.empty((X.shape[0], k), np.int32)
+        scores = np.empty((X.shape[0], k), np.float32)
+        self._rank(X, labels, scores)
+        if self.params.output == "margin":
+            return TopK(labels, scores, "margin")
+        return best_first(labels, as_probability(scores, self.params.loss), k, "probability")
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model; what was kept for resuming goes."""
+        with atomic_folder(folder) as out:
+            (out / "params.json").write_text(self.params.model_dump_json(indent=1) + "\n")
+            save_csr(out / "W", self.W_)
+            np.save(out / "bias.npy", self.bias_)
+        if self._partial is not None:
+            shutil.rmtree(self._partial, ignore_errors=True)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Ovr:
+        """Read a saved model; the weights stay memory-mapped."""
+        folder = Path(folder)
+        try:
+            model = cls(OvrParams.model_validate(json.loads((folder / "params.json").read_text())))
+            model.bias_ = np.load(folder / "bias.npy", allow_pickle=False)
+        except FileNotFoundError as error:
+            raise ModelError(f"{folder} is no one-vs-rest model: {error.filename} is missing") from None
+        model.W_ = load_csr(folder / "W")
+        return model
+
+    def _groups(self, counts: NDArray[np.int64], n_words: int) -> list[NDArray[np.int64]]:
+        """Labels with a text, frequent and rare ones mixed so that groups take equal time."""
+        seen = np.flatnonzero(counts)
+        seen = seen[np.argsort(-counts[seen], kind="stable")]
+        # Unpruned weights of a group are the largest thing it holds.
+        fit = self.params.memory_mb * 2**20 // (8 * max(n_words, 1))
+        size = int(np.clip(fit // LANES * LANES, LANES, GROUP))
+        n_groups = -(-len(seen) // size)
+        return [seen[g::n_groups] for g in range(n_groups)]
+
+    def _c(
+        self, counts: NDArray[np.int64], n_texts: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        tail = self._tail if self._tail is not None else solve.tail_mask(self.params, counts)
+        c = np.where(tail, self.params.C * self.params.tail_c, self.params.C)
+        c_pos = c * solve.positive_weights(self.params, counts, n_texts)
+        return c_pos.astype(np.float32), c.astype(np.float32)
+
+    def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> solve.Partial:
+        if self._partial is None:
+            return solve.Partial(None, "")
+        tail = self._tail if self._tail is not None else "by count"
+        key = solve.fingerprint(self.params, *parts(X), *parts(Y), tail)
+        return solve.Partial(self._partial, key)
+
+    def _rank(self, X: sp.csr_matrix, labels: NDArray[np.int32], scores: NDArray[np.float32]) -> None:
+        rows = constant(*parts(X))
+        n, n_labels = X.shape[0], self.W_.shape[1]
+        bias = constant(self.bias_)
+        additions = np.diff(self.W_.indptr)[X.indices].sum(dtype=np.int64)
+        # Measured: an addition by word takes about 1 ns, a word of a dense block about 3.
+        blocks = -(-n_labels // LANES)
+        per_chunk = -(-n // pool.threads())
+        dense = 3.0 * X.nnz * blocks + 0.3 * self.W_.shape[0] * LANES * blocks * pool.threads()
+        if dense < additions and per_chunk >= 256:
+            if self._by_label is None:
+                self._by_label = sp.csr_matrix(self.W_.T.tocsr())
+            weights = constant(*parts(self._by_label))
+
+            def chunk(limits: tuple[int, int]) -> None:
+                W = solve.dense_block(self.W_.shape[0])
+                predict.by_block(*rows, *limits, *weights, *bias, W, labels, scores)
+
+            list(pool.each(chunk, pool.chunks(n, min(per_chunk, 8192))))
+            return
+        weights = constant(*parts(self.W_))
+
+        def batch(limits: tuple[int, int]) -> None:
+            predict.by_word(*rows, *limits, *weights, *bias, labels, scores)
+
+        list(pool.each(batch, pool.chunks(n, 64)))
+
+
+def check_rows(X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
+    """X and Y must describe the same texts, and some label must have one."""
+    if X.shape[0] != Y.shape[0]:
+        raise ModelError(f"X has {X.shape[0]} texts but Y has {Y.shape[0]}; run dvc repro preprocess")
+    if not np.any(Y.data):
+        raise ModelError("no label has a training text; there is nothing to learn")
+
+
+def as_probability(margins: NDArray[np.float32], loss: str) -> NDArray[np.float32]:
+    """Margins as scores in [0, 1]: exp(-max(0, 1 - s)^2) for the hinge, the sigmoid for logistic."""
+    if loss == "logistic":
+        return (1.0 / (1.0 + np.exp(-margins))).astype(np.float32)
+    return np.exp(-np.square(np.maximum(0.0, 1.0 - margins))).astype(np.float32)
+
+
+def _by_word(
+    found: list[sp.csr_matrix], labels: list[NDArray[np.int64]], n_words: int, n_labels: int
+) -> sp.csr_matrix:
+    """One CSR (words, labels) from the rows of all groups."""
+    if not found:
+        return sp.csr_matrix((n_words, n_labels), dtype=np.float32)
+    rows = sp.vstack(found, format="csr")
+    column = np.concatenate(labels)
+    order = np.full(n_labels, rows.shape[0])
+    order[column] = np.arange(len(column))
+    # A label without a text takes an empty row.
+    padded = sp.vstack([rows, sp.csr_matrix((1, n_words), dtype=np.float32)], format="csr")[order]
+    return sp.csr_matrix(padded.T.tocsr())
+
+
+def _summary(solved: solve.Solved) -> str:
+    rounds, _, rows, _ = solved.stats.mean(axis=0)
+    return f"{rounds:.1f} rounds, {rows:.0f} active rows a label"

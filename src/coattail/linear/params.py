@@ -1,0 +1,104 @@
+"""Hyper-parameters of the linear models: one frozen class per model, told apart by ``model``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from coattail.config import Params
+
+
+class _Wired(Params):
+    """What every variant says about its place in the pipeline."""
+
+    train: str = Field(
+        "features/tfidf/train", description="training folder under data/: plain or augmented blocks"
+    )
+    tree: str = Field("flat", description="label tree under data/plt/")
+
+
+class _Weighted(_Wired):
+    """Weights on the positive part of the loss, and C of rare labels."""
+
+    weighting: Literal["none", "pw", "pwcb"] = Field(
+        "none", description="positives weigh 1, 2q - 1, or (2q - 1)(1 - beta)/(1 - beta^n)"
+    )
+    beta: float = Field(0.9, ge=0.0, lt=1.0, description="class balance of pwcb")
+    normalise: bool = Field(
+        False, description="scale the weights to mean 1 (over all labels, or a tree's level)"
+    )
+    propensity_a: float = Field(0.55, gt=0.0, description="A of the dataset's propensities")
+    propensity_b: float = Field(1.5, ge=0.0, description="B of the dataset's propensities")
+    tail_c: float = Field(
+        1.0, gt=0.0, description="C of a tail label is this times C (flat level and leaves)"
+    )
+    head_labels: float = Field(
+        0.1, ge=0.0, le=1.0, description="share of labels, most frequent first, that tail_c spares"
+    )
+
+
+class _Solved(_Weighted):
+    """One binary problem per label or node, solved to a tolerance."""
+
+    loss: Literal["squared_hinge", "logistic"] = Field(
+        "squared_hinge", description="loss of a binary problem"
+    )
+    C: float = Field(1.0, gt=0.0, description="weight of the loss against 1/2 |w|^2")
+    eps: float = Field(
+        0.1, gt=0.0, description="tolerance: spread of projected gradients, relative gradient norm"
+    )
+    gap: float = Field(
+        1e-3, gt=0.0, description="loss outside the active rows a finished label may have, relative"
+    )
+    max_epochs: int = Field(50, ge=1, description="passes of coordinate descent per round, at most")
+    max_rounds: int = Field(8, ge=1, description="searches for active rows per label, at most")
+    negatives: int = Field(256, ge=1, description="random negatives of the first round")
+    prune: float = Field(0.01, ge=0.0, description="weights with |w| below this are dropped")
+    memory_mb: int = Field(1024, ge=16, description="working memory of the solver, all threads")
+    seed: int = Field(0, ge=0, description="order of coordinate descent")
+
+
+class OvrParams(_Solved):
+    """One classifier per label against all texts (DiSMEC)."""
+
+    model: Literal["ovr"] = Field("ovr", description="one-vs-rest")
+    output: Literal["margin", "probability"] = Field(
+        "margin", description="scores: raw margins, or exp(-max(0, 1 - s)^2) and sigmoid"
+    )
+
+
+class PltParams(_Solved):
+    """A label tree with a classifier per node: Parabel, Bonsai, plain PLT by preset."""
+
+    model: Literal["plt"] = Field("plt", description="probabilistic label tree")
+    tree: str = Field("balanced", description="label trees under data/plt/")
+    beam: int = Field(10, ge=1, description="nodes kept per level and tree when predicting")
+    discount: float = Field(
+        1.0, gt=0.0, le=1.0, description="factor on the parent's log-score (Bonsai's code: 0.98)"
+    )
+    prune: float = Field(0.1, ge=0.0, description="weights with |w| below this are dropped")
+
+
+class FastxmlParams(_Weighted):
+    """Instance trees that split texts by nDCG (FastXML), or by its propensity-scored form."""
+
+    model: Literal["fastxml"] = Field("fastxml", description="ensemble of instance trees")
+    trees: int = Field(50, ge=1, description="instance trees")
+    leaf: int = Field(10, ge=1, description="texts in a leaf, at most")
+    leaf_labels: int = Field(100, ge=1, description="labels kept per leaf")
+    C: float = Field(1.0, gt=0.0, description="weight of a split's logistic loss against |w|_1")
+    newton: int = Field(10, ge=1, description="outer steps of the separator's solver")
+    propensity: bool = Field(
+        False, description="gains weighted by 1/p, and re-ranking by label centres (PfastreXML)"
+    )
+    alpha: float = Field(
+        0.8, ge=0.0, le=1.0, description="PfastreXML: share of the trees in the final score"
+    )
+    gamma: float = Field(30.0, gt=0.0, description="PfastreXML: sharpness of the label centres")
+    seed: int = Field(0, ge=0, description="first assignment of texts at every node")
+
+
+LinearParams = Annotated[
+    OvrParams | PltParams | FastxmlParams, Field(discriminator="model")
+]

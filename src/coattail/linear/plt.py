@@ -1,0 +1,333 @@
+"""Label trees with a linear classifier per node: Parabel, Bonsai, plain PLT."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from coattail import tree as trees_
+from coattail.arrays import Parts, TopK, as_csr, atomic_folder, parts
+from coattail.errors import ModelError
+from coattail.kernels import beam, pool
+from coattail.kernels.sparse import compact, constant
+from coattail.linear import solve
+from coattail.linear.ovr import GROUP, check_rows
+from coattail.linear.params import PltParams
+from coattail.progress import progress
+from coattail.tree import Tree
+
+BATCH = 256  # texts searched together: a node's words are laid out once for all of them
+_scratch = threading.local()
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Classifiers of one tree, node by node and word by word, as the beam search reads them.
+
+    Outputs of node v, its child nodes and then its labels, are ``output[v]:output[v + 1]``; its
+    words ``words[node_word[v]:node_word[v + 1]]``; the word in slot s adds ``weight`` to ``child``
+    (counted within v) for the entries ``entry[s]:entry[s + 1]``.
+    """
+
+    output: NDArray[np.int64]  # (m + 1,)
+    bias: NDArray[np.float32]  # (outputs,)
+    node_word: NDArray[np.int64]  # (m + 1,)
+    words: NDArray[np.int32]
+    entry: NDArray[np.int64]  # (len(words) + 1,)
+    child: NDArray[np.int32]
+    weight: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Some outputs of one node, counted from ``start``."""
+
+    tree: int
+    node: int
+    start: int
+    stop: int
+
+
+class Plt:
+    """A probabilistic label tree, or the average of several.
+
+    Attributes
+    ----------
+    trees_ : list of Tree
+    weights_ : list of Weights, one per tree
+    n_words_ : int
+    """
+
+    def __init__(
+        self,
+        params: PltParams,
+        trees: list[Tree] | None = None,
+        *,
+        partial: str | Path | None = None,
+        tail: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.params = params
+        self._given = trees
+        self._partial = Path(partial) if partial else None
+        self._tail = tail
+
+    def fit(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> Plt:
+        """Train a classifier for every child of every node, on the texts that reach the node."""
+        X, Y = as_csr(X, "X"), as_csr(Y, "Y")
+        check_rows(X, Y)
+        self.trees_ = self._given or trees_.build(trees_.BalancedTree(), X, Y)
+        for tree in self.trees_:
+            if tree.n_labels != Y.shape[1]:
+                raise ModelError(
+                    f"the tree has {tree.n_labels} labels but Y has {Y.shape[1]}; "
+                    "run dvc repro build_plt"
+                )
+        problems = [NodeProblems(self.params, tree, X, Y, self._tail) for tree in self.trees_]
+        jobs = [
+            _Job(t, node, start, stop)
+            for t, problem in enumerate(problems)
+            for node in range(problem.tree.n_nodes)
+            for start, stop in pool.chunks(problem.n_outputs(node), GROUP)
+        ]
+        # Large problems first: none is left to run alone at the end.
+        jobs.sort(key=lambda job: -problems[job.tree].n_rows(job.node))
+        numbered = list(enumerate(jobs))
+        solved: dict[tuple[int, int], list[tuple[int, solve.Solved]]] = {}
+        n_outputs = sum(job.stop - job.start for job in jobs)
+        with progress("label tree", n_outputs, "classifiers") as bar:
+            work = lambda job: problems[job.tree].solve(job.node, job.start, job.stop)  # noqa: E731
+            for number, done in solve.solve_all(numbered, work, self._resumable(X, Y)):
+                job = jobs[number]
+                solved.setdefault((job.tree, job.node), []).append((job.start, done))
+                bar.advance(job.stop - job.start)
+        self.n_words_ = X.shape[1]
+        self.weights_ = [
+            _assemble(problem, {v: s for (t_, v), s in solved.items() if t_ == t}, X.shape[1])
+            for t, problem in enumerate(problems)
+        ]
+        return self
+
+    def predict(self, X: sp.csr_matrix, k: int) -> TopK:
+        """The k best labels of every row among those the beams reach."""
+        X = as_csr(X, "X")
+        if X.shape[1] != self.n_words_:
+            raise ModelError(
+                f"the model knows {self.n_words_} words, X has {X.shape[1]}; "
+                "use the features it was trained on"
+            )
+        labels = np.empty((X.shape[0], k), np.int32)
+        scores = np.empty((X.shape[0], k), np.float32)
+        rows = constant(*parts(X))
+        forest = [_searchable(t, w) for t, w in zip(self.trees_, self.weights_, strict=True)]
+        n_labels = self.trees_[0].n_labels
+        transform = beam.SIGMOID if self.params.loss == "logistic" else beam.HINGE
+
+        def batch(limits: tuple[int, int]) -> None:
+            slots, total, touched = _search_scratch(self.n_words_, n_labels)
+            options = (self.params.beam, self.params.discount, transform, slots)
+            found = [beam.search(*rows, *limits, *arrays, *options) for arrays in forest]
+            ends = np.cumsum([0] + [len(f[1]) for f in found[:-1]])
+            first = np.stack([f[0] + end for f, end in zip(found, ends, strict=True)])
+            all_labels = np.concatenate([f[1] for f in found])
+            all_scores = np.concatenate([f[2] for f in found])
+            counted = (total, touched, len(found), limits[0], labels, scores)
+            beam.merge(first, all_labels, all_scores, *counted)
+
+        list(pool.each(batch, pool.chunks(X.shape[0], BATCH)))
+        return TopK(labels, scores, "probability")
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model with its trees; what was kept for resuming goes."""
+        with atomic_folder(folder) as out:
+            (out / "params.json").write_text(self.params.model_dump_json(indent=1) + "\n")
+            (out / "words.json").write_text(json.dumps(self.n_words_) + "\n")
+            trees_.save(out / "trees", self.trees_)
+            for i, weights in enumerate(self.weights_):
+                (out / f"weights-{i}").mkdir()
+                for field in fields(Weights):
+                    np.save(out / f"weights-{i}" / f"{field.name}.npy", getattr(weights, field.name))
+        if self._partial is not None:
+            shutil.rmtree(self._partial, ignore_errors=True)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Plt:
+        """Read a saved model; the weights stay memory-mapped."""
+        folder = Path(folder)
+        try:
+            model = cls(PltParams.model_validate(json.loads((folder / "params.json").read_text())))
+            model.n_words_ = json.loads((folder / "words.json").read_text())
+            model.trees_ = trees_.load(folder / "trees")
+            model.weights_ = [
+                Weights(
+                    **{
+                        field.name: np.load(
+                            folder / f"weights-{i}" / f"{field.name}.npy",
+                            mmap_mode="r",
+                            allow_pickle=False,
+                        )
+                        for field in fields(Weights)
+                    }
+                )
+                for i in range(len(model.trees_))
+            ]
+        except FileNotFoundError as error:
+            raise ModelError(f"{folder} is no label-tree model: {error.filename} is missing") from None
+        return model
+
+    def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> solve.Partial:
+        if self._partial is None:
+            return solve.Partial(None, "")
+        shapes = [array for tree in self.trees_ for array in (tree.parent, tree.leaf)]
+        tail = self._tail if self._tail is not None else "by count"
+        key = solve.fingerprint(self.params, *parts(X), *parts(Y), *shapes, tail)
+        return solve.Partial(self._partial, key)
+
+
+class NodeProblems:
+    """The binary problems at the nodes of one tree."""
+
+    def __init__(
+        self,
+        params: PltParams,
+        tree: Tree,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        tail: NDArray[np.bool_] | None,
+    ) -> None:
+        self.params, self.tree, self.X = params, tree, X
+        self.rows = _rows_below(tree, Y)
+        self.positives = sp.csc_matrix(Y)
+        counts = np.diff(self.positives.indptr).astype(np.int64)
+        self.tail = solve.tail_mask(params, counts) if tail is None else tail
+        self.node_weight = np.ones(tree.n_nodes)
+        for depth in range(1, tree.depth + 1):
+            level = tree.nodes_at(depth)
+            texts = np.diff(self.rows.indptr)[level].astype(np.int64)
+            self.node_weight[level] = solve.positive_weights(params, texts, X.shape[0])
+        self.label_weight = np.ones(len(counts))
+        seen = tree.leaf >= 0
+        self.label_weight[seen] = solve.positive_weights(params, counts[seen], X.shape[0])
+
+    def n_outputs(self, node: int) -> int:
+        tree = self.tree
+        n_children = tree.first_child[node + 1] - tree.first_child[node]
+        return int(n_children + tree.first_label[node + 1] - tree.first_label[node])
+
+    def n_rows(self, node: int) -> int:
+        return int(self.rows.indptr[node + 1] - self.rows.indptr[node])
+
+    def solve(self, node: int, start: int, stop: int) -> solve.Solved:
+        """Train outputs start..stop of a node."""
+        rows = self.rows.indices[self.rows.indptr[node] : self.rows.indptr[node + 1]]
+        children = self.tree.children_of(node)
+        labels = self.tree.labels_of(node)
+        positives, c_pos, c_neg, keys = [], [], [], []
+        for output in range(start, stop):
+            c = self.params.C
+            if output < len(children):
+                child = children[output]
+                own = self.rows.indices[self.rows.indptr[child] : self.rows.indptr[child + 1]]
+                weight = self.node_weight[child]
+            else:
+                label = labels[output - len(children)]
+                first, last = self.positives.indptr[label], self.positives.indptr[label + 1]
+                own = self.positives.indices[first:last]
+                weight = self.label_weight[label]
+                c *= self.params.tail_c if self.tail[label] else 1.0
+            positives.append(np.searchsorted(rows, own).astype(np.int32))
+            c_pos.append(c * weight)
+            c_neg.append(c)
+            keys.append(output if node == 0 else output + 1000003 * node)
+        group = solve.Group(
+            np.array(keys, np.int64) + self.params.seed,
+            np.concatenate([[0], np.cumsum([len(p) for p in positives])]).astype(np.int64),
+            np.concatenate(positives),
+            np.array(c_pos, np.float32),
+            np.array(c_neg, np.float32),
+        )
+        return solve.solve(_compacted(self.X, rows), group, self.params)
+
+
+def _rows_below(tree: Tree, Y: sp.csr_matrix) -> sp.csr_matrix:
+    """(nodes, texts): the texts with a label below each node, sorted."""
+    nodes = [np.empty(0, np.int64)]
+    texts = [np.empty(0, np.int64)]
+    row = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
+    for depth in range(tree.depth + 1):
+        node = tree.ancestor(depth)[Y.indices]
+        keep = (node >= 0) & (tree.node_depth[node] == depth) & (Y.data != 0)
+        pairs = np.unique(node[keep].astype(np.int64) * Y.shape[0] + row[keep])
+        nodes.append(pairs // Y.shape[0])
+        texts.append(pairs % Y.shape[0])
+    node, text = np.concatenate(nodes), np.concatenate(texts)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(node, minlength=tree.n_nodes))])
+    ones = np.ones(len(text), np.int8)
+    return sp.csr_matrix((ones, text.astype(np.int32), indptr), shape=(tree.n_nodes, Y.shape[0]))
+
+
+def _compacted(X: sp.csr_matrix, rows: NDArray[np.int32]) -> solve.Rows:
+    """Some rows of X with only the words they have: small enough for the cache."""
+    place: NDArray[np.int32] | None = getattr(_scratch, "place", None)
+    if place is None or len(place) < X.shape[1]:
+        place = _scratch.place = np.full(X.shape[1], -1, np.int32)
+    arrays = constant(*parts(X))
+    nnz = int((arrays[0][rows + 1] - arrays[0][rows]).sum())
+    indptr = np.empty(len(rows) + 1, np.int64)
+    indices, values = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
+    words = np.empty(min(nnz, X.shape[1]), np.int32)
+    found = compact(*arrays, *constant(rows), place, indptr, indices, values, words)
+    return solve.rows_of(Parts(indptr, indices, values), words[:found])
+
+
+def _assemble(
+    problems: NodeProblems, solved: dict[int, list[tuple[int, solve.Solved]]], n_words: int
+) -> Weights:
+    """Weights of all nodes, from label-by-label to word-by-word."""
+    bias, words, entries, children, weights = [], [], [], [], []
+    n_nodes = problems.tree.n_nodes
+    output, node_word = np.zeros(n_nodes + 1, np.int64), np.zeros(n_nodes + 1, np.int64)
+    for node in range(n_nodes):
+        groups = [group for _, group in sorted(solved.get(node, []), key=lambda g: g[0])]
+        output[node + 1] = output[node] + sum(len(group.bias) for group in groups)
+        node_word[node + 1] = node_word[node]
+        if not groups:
+            continue
+        W = sp.vstack([group.csr(n_words) for group in groups], format="csr").tocsc()
+        length = np.diff(W.indptr)
+        used = np.flatnonzero(length)
+        node_word[node + 1] += len(used)
+        bias.append(np.concatenate([group.bias for group in groups]))
+        words.append(used.astype(np.int32))
+        entries.append(length[used])
+        children.append(W.indices.astype(np.int32))
+        weights.append(W.data)
+    entry = np.concatenate([[0], np.cumsum(np.concatenate(entries))]).astype(np.int64)
+    joined = (np.concatenate(part) for part in (bias, words, children, weights))
+    bias_, words_, child, weight = joined
+    return Weights(output, bias_, node_word, words_, entry, child, weight.astype(np.float32))
+
+
+def _searchable(tree: Tree, weights: Weights) -> tuple[NDArray, ...]:
+    return constant(
+        weights.node_word, weights.words, weights.entry, weights.child, weights.weight,
+        weights.bias, weights.output, tree.first_child, tree.first_label, tree.label_order,
+    )  # fmt: skip
+
+
+def _search_scratch(n_words: int, n_labels: int) -> tuple[NDArray, NDArray, NDArray]:
+    """Scratch of this thread; the kernels leave it as they found it."""
+    known = getattr(_scratch, "search", None)
+    if known is None or len(known[0]) < n_words or len(known[1]) < n_labels:
+        known = _scratch.search = (
+            np.full(n_words, -1, np.int64),
+            np.zeros(n_labels, np.float64),
+            np.zeros(n_labels, np.bool_),
+        )
+    return known

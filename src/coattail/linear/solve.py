@@ -1,0 +1,200 @@
+"""Binary problems that share rows: weights per label, blocks of labels, resumable work."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from coattail.arrays import Parts, atomic_file, parts
+from coattail.kernels import logistic, pool, solver
+from coattail.kernels.sparse import LANES, constant
+from coattail.labels import inverse_propensity, pw_weights, pwcb_weights
+from coattail.linear.params import OvrParams, PltParams
+
+_scratch = threading.local()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that many problems share, words renumbered for locality.
+
+    Attributes
+    ----------
+    parts : CSR arrays with the new word numbers
+    squares : float32 (n,), |x|^2 + 1 for the regularised bias
+    words : int32 (d,), the old number of every word
+    """
+
+    parts: Parts
+    squares: NDArray[np.float32]
+    words: NDArray[np.int32]
+
+    @property
+    def n(self) -> int:
+        return len(self.squares)
+
+
+def by_frequency(X: sp.csr_matrix) -> Rows:
+    """Frequent words first: their weights share the cache."""
+    frequency = np.bincount(X.indices, minlength=X.shape[1])
+    words = np.argsort(-frequency, kind="stable").astype(np.int32)
+    rank = np.empty(X.shape[1], np.int32)
+    rank[words] = np.arange(X.shape[1], dtype=np.int32)
+    raw = parts(X)
+    return rows_of(Parts(raw.indptr, rank[raw.indices], raw.data), words)
+
+
+def rows_of(arrays: Parts, words: NDArray[np.int32]) -> Rows:
+    row = np.repeat(np.arange(len(arrays.indptr) - 1), np.diff(arrays.indptr))
+    squares = np.bincount(row, np.square(arrays.data), minlength=len(arrays.indptr) - 1) + 1.0
+    indptr, indices, data, squares = constant(*arrays, squares.astype(np.float32))
+    return Rows(Parts(indptr, indices, data), squares, words)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Labels trained together: positives of label j are ``rows[first[j]:first[j + 1]]``."""
+
+    keys: NDArray[np.int64]
+    first: NDArray[np.int64]
+    rows: NDArray[np.int32]
+    c_pos: NDArray[np.float32]
+    c_neg: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Pruned weights of a group: label j has ``words[start[j]:stop[j]]``, in the old numbers."""
+
+    start: NDArray[np.int64]
+    stop: NDArray[np.int64]
+    words: NDArray[np.int32]
+    weights: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    stats: NDArray[np.float64]  # rounds, row visits, rows in the set, relative loss outside
+
+    def csr(self, n_words: int) -> sp.csr_matrix:
+        """(labels of the group, n_words)."""
+        order = np.argsort(self.start, kind="stable")  # labels were written as they finished
+        lengths = (self.stop - self.start)[order]
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        W = sp.csr_matrix(
+            (self.weights, self.words, indptr), shape=(len(self.bias), n_words), copy=False
+        )
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return W[back] if np.any(np.diff(order) != 1) else W
+
+
+def solve(rows: Rows, group: Group, params: OvrParams | PltParams) -> Solved:
+    """Train one group of labels on all the rows; releases the GIL while it works."""
+    n_sample = rows.n if rows.n <= 2 * params.negatives else params.negatives
+    rng = np.random.default_rng(params.seed)
+    sample = np.sort(rng.choice(rows.n, n_sample, replace=False)).astype(np.int32)
+    first, positives, keys, c_pos, c_neg = constant(
+        group.first, group.rows, group.keys, group.c_pos, group.c_neg
+    )
+    W = dense_block(len(rows.words))
+    eps, prune = np.float32(params.eps), np.float32(params.prune)
+    if params.loss == "logistic":
+        found = logistic.train(
+            *rows.parts, first, positives, c_pos, c_neg, eps, params.max_epochs, prune, W
+        )
+    else:
+        problem = (*rows.parts, rows.squares, first, positives, keys, c_pos, c_neg)
+        limits = (eps, params.gap, params.max_epochs, params.max_rounds, prune)
+        found = solver.train(*problem, *constant(sample), *limits, W)
+    start, stop, words, weights, bias, stats = found
+    return Solved(start, stop, rows.words[words], weights, bias, stats)
+
+
+def dense_block(n_words: int) -> NDArray[np.float32]:
+    """Scratch (n_words, LANES) of this thread, reused between groups."""
+    W: NDArray[np.float32] | None = getattr(_scratch, "W", None)
+    if W is None or len(W) < n_words:
+        W = _scratch.W = np.zeros((n_words, LANES), np.float32)
+    return W[:n_words]
+
+
+# --- C of every label ----------------------------------------------------------------------------
+
+
+def positive_weights(
+    params: OvrParams | PltParams, counts: NDArray[np.int64], n_texts: int
+) -> NDArray[np.float64]:
+    """Weight of the positives of every label or node, from how many texts it has, (g,)."""
+    if params.weighting == "none":
+        return np.ones(len(counts))
+    q = inverse_propensity(counts, n_texts, params.propensity_a, params.propensity_b)
+    weights = pw_weights(q) if params.weighting == "pw" else pwcb_weights(q, counts, params.beta)
+    weights = np.where(counts > 0, weights, 1.0)
+    return weights / weights.mean() if params.normalise else weights
+
+
+def tail_mask(params: OvrParams | PltParams, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Labels that are not among the first ``head_labels`` share by count, (L,)."""
+    order = np.argsort(-counts, kind="stable")
+    mask = np.ones(len(counts), bool)
+    mask[order[: int(params.head_labels * len(counts))]] = False
+    return mask
+
+
+# --- interrupted and resumed ---------------------------------------------------------------------
+
+
+def fingerprint(*things: object) -> str:
+    """Hash of parameters and arrays: two runs with the same one compute the same."""
+    digest = hashlib.blake2b(digest_size=16)
+    for thing in things:
+        if isinstance(thing, np.ndarray):
+            digest.update(f"{thing.dtype}{thing.shape}".encode())
+            digest.update(np.ascontiguousarray(thing).data)
+        else:
+            digest.update(repr(thing).encode())
+    return digest.hexdigest()
+
+
+class Partial:
+    """Finished groups of an unfinished fit, kept in a folder named after what is computed."""
+
+    def __init__(self, folder: Path | None, key: str) -> None:
+        self.folder = folder / key if folder else None
+
+    def load(self, number: int) -> Solved | None:
+        if self.folder is None:
+            return None
+        try:
+            with np.load(self.folder / f"{number}.npz", allow_pickle=False) as z:
+                return Solved(**{name: z[name] for name in z.files})
+        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
+            return None  # not there, or cut off: train the group again
+
+    def save(self, number: int, solved: Solved) -> None:
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with atomic_file(self.folder / f"{number}.npz") as path, open(path, "wb") as file:
+                np.savez(file, **vars(solved))
+
+
+def solve_all(
+    jobs: list[tuple[int, object]], work: object, partial: Partial
+) -> Iterator[tuple[int, Solved]]:
+    """Numbered jobs through ``work``, in order; those already in ``partial`` are only read."""
+
+    def one(job: tuple[int, object]) -> tuple[int, Solved]:
+        number, task = job
+        done = partial.load(number)
+        if done is None:
+            done = work(task)  # type: ignore[operator]
+            partial.save(number, done)
+        return number, done
+
+    yield from pool.each(one, jobs)

@@ -1,0 +1,122 @@
+"""`coattail use`: merge an overlay of conf/ into params.yaml, comments kept, mistakes refused."""
+
+from __future__ import annotations
+
+import difflib
+import io
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from coattail.arrays import atomic_file
+from coattail.config import PARAMS, read_yaml, suggestion
+from coattail.errors import ConfigError
+
+CONF = Path("conf")
+REPLACED = ("dataset",)
+"""Sections that an overlay replaces as a whole: half of two datasets is no dataset."""
+
+
+def available() -> dict[str, Path]:
+    """Overlays by the name one types: ``eurlex57k``, ``preset/dismec-paper``."""
+    found = {path.stem: path for path in sorted((CONF / "dataset").glob("*.yaml"))}
+    for path in sorted(CONF.glob("*/*.yaml")):
+        if path.parent.name != "dataset":
+            found[f"{path.parent.name}/{path.stem}"] = path
+    return found
+
+
+def find(name: str) -> Path:
+    overlays = available()
+    if name not in overlays:
+        raise ConfigError(
+            f"there is no overlay {name!r} in conf/{suggestion(name, list(overlays))}"
+        )
+    return overlays[name]
+
+
+def merge(name: str, data: str | None) -> tuple[str, str]:
+    """params.yaml as it is and as it would be with the overlay merged in and checked."""
+    from coattail.schema import check
+
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 100
+    before = PARAMS.read_text(encoding="utf-8")
+    overlay_text = find(name).read_text(encoding="utf-8")
+    text_now = before
+    for section in REPLACED:
+        text_now = _splice(text_now, overlay_text, section)
+    content = yaml.load(text_now)
+    for section, values in yaml.load(overlay_text).items():
+        if section not in REPLACED:
+            _merge_section(content, section, values)
+    if data is not None:
+        content["dataset"]["source"] = data
+    text = io.StringIO()
+    yaml.dump(content, text)
+    check(YAML(typ="safe", pure=True).load(text.getvalue()), f"params.yaml with {name}")
+    return before, text.getvalue()
+
+
+def _splice(text: str, overlay: str, section: str) -> str:
+    """Replace a section as text, so that the comments around it stay where they are."""
+    lines, new = text.splitlines(), overlay.splitlines()
+    there, given = _lines_of(lines, section), _lines_of(new, section)
+    if there is None or given is None:
+        return text
+    return "\n".join(lines[: there[0]] + new[given[0] : given[1]] + lines[there[1] :]) + "\n"
+
+
+def _lines_of(lines: list[str], section: str) -> tuple[int, int] | None:
+    """First and one-past-last line of a top-level section, comments before the next one left out."""
+    start = next((i for i, line in enumerate(lines) if line.startswith(f"{section}:")), None)
+    if start is None:
+        return None
+    end = start + 1
+    while end < len(lines) and (not lines[end] or lines[end][0] in " #"):
+        end += 1
+    while end > start + 1 and (not lines[end - 1] or lines[end - 1][0] == "#"):
+        end -= 1
+    return start, end
+
+
+def _merge_section(content: Any, section: str, values: Any) -> None:
+    if not isinstance(values, dict) or not content.get(section):
+        content[section] = values
+        return
+    for key, value in values.items():
+        if value is None and key in content[section]:
+            del content[section][key]  # null in an overlay takes a variant out
+        elif value is not None:
+            content[section][key] = value
+
+
+def diff(name: str, data: str | None) -> str:
+    """What `use` would change, as a unified diff."""
+    before, after = merge(name, data)
+    title = f"params.yaml with {name}"
+    old, new = before.splitlines(), after.splitlines()
+    return "\n".join(difflib.unified_diff(old, new, "params.yaml", title, lineterm=""))
+
+
+def use(name: str, data: str | None) -> str:
+    """Write the merged params.yaml; return the difference (empty: nothing changed)."""
+    before, after = merge(name, data)
+    difference = diff(name, data)
+    if before != after:
+        with atomic_file(PARAMS) as path:
+            path.write_text(after, encoding="utf-8")
+    return difference
+
+
+def describe() -> list[tuple[str, str]]:
+    """Name and first line of every overlay, for `coattail datasets`."""
+    rows = []
+    for name, path in available().items():
+        section = read_yaml(path).get("dataset")
+        comment = path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ").strip()
+        title = str(section.get("title", comment)) if isinstance(section, dict) else comment
+        rows.append((name, title))
+    return rows

@@ -1,0 +1,88 @@
+"""How a stage script starts: logging, signals, threads, and errors without a traceback."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from coattail.config import Params, load, read_yaml
+from coattail.errors import CoattailError, ConfigError
+
+log = logging.getLogger("coattail")
+
+
+class RunSettings(Params):
+    """Top-level settings of params.yaml that change how work runs, never what it computes."""
+
+    device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
+    threads: int = 0  # 0: all cores
+
+
+def settings() -> RunSettings:
+    content = read_yaml("params.yaml")
+    given = {key: content[key] for key in RunSettings.model_fields if key in content}
+    return RunSettings.model_validate(given)
+
+
+def start_logging() -> None:
+    """Messages of coattail to stderr, one line each with the time."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
+    logger = logging.getLogger("coattail")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def limit_threads(threads: int) -> int:
+    """Set the thread count of every library that is imported later; return the count."""
+    count = threads or os.cpu_count() or 1
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ[name] = str(count)
+    return count
+
+
+def run(main: Callable[..., None]) -> None:
+    """``run(main)`` at the end of a stage script: arguments in, exit code out."""
+    start_logging()
+    # DVC and job schedulers stop a stage with SIGTERM; unwinding lets the run be closed properly.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        limit_threads(settings().threads)
+        main(*sys.argv[1:])
+    except CoattailError as error:
+        _fail(str(error))
+    except MemoryError:
+        _fail("out of memory; lower the memory parameters of this stage (see docs/models.md)")
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _fail(f"no space left on the device while writing {error.filename or 'a file'}; free some")
+    except KeyboardInterrupt:
+        _fail("interrupted; run dvc repro again to go on", 130)
+
+
+def _fail(message: str, code: int = 1) -> None:
+    for line in message.split("\n"):
+        log.error("error: %s", line)
+    sys.exit(code)
+
+
+def section(stage: str, variant: str | None, model: Any) -> Any:
+    """The params of a stage or of one of its variants."""
+    if variant is not None and "." in variant:
+        raise ConfigError(f"params.yaml: {stage}.{variant}: a variant's name cannot hold a dot")
+    return load(f"{stage}.{variant}" if variant else stage, model)
+
+
+def partial(address: str) -> Path:
+    """Where a stage keeps what lets it go on after an interrupt; removed when it is done."""
+    path = Path(".dvc/tmp/coattail") / address
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path

@@ -1,0 +1,101 @@
+"""The whole of params.yaml: which section is read as what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coattail.augment import AugmentParams
+from coattail.config import parse, suggestion
+from coattail.deep.params import DeepParams
+from coattail.ensemble import EnsembleParams
+from coattail.errors import ConfigError
+from coattail.evaluation import EvaluateParams
+from coattail.linear.params import LinearParams
+from coattail.pipeline import VARIANTS, candidates
+from coattail.prepare import PreprocessParams
+from coattail.registry import DatasetParams, VectorsParams
+from coattail.rerank import RerankParams
+from coattail.runner import RunSettings
+from coattail.workspace import PublishParams
+from coattail.transfer import TransferParams
+from coattail.tree import TreeParams
+
+SECTIONS: dict[str, Any] = {
+    "dataset": DatasetParams,
+    "vectors": VectorsParams,
+    "preprocess": PreprocessParams,
+    "build_plt": TreeParams,
+    "augment_tails": AugmentParams,
+    "train_linear": LinearParams,
+    "train_deep": DeepParams,
+    "transfer": TransferParams,
+    "ensemble": EnsembleParams,
+    "rerank": RerankParams,
+    "evaluate": EvaluateParams,
+    "publish": PublishParams,
+}
+
+
+def check(content: dict[str, Any], where: str = "params.yaml") -> None:
+    """Raise one ConfigError that lists every mistake in ``content``."""
+    settings = tuple(RunSettings.model_fields)
+    problems: list[str] = []
+    for name in content:
+        if name not in SECTIONS and name not in settings:
+            known = [*SECTIONS, *settings]
+            problems.append(f"{where}: unknown section {name!r}{suggestion(name, known)}")
+    problems += [
+        f"{where}: section {name!r} is missing" for name in SECTIONS if name not in content
+    ]
+    present = {key: content[key] for key in settings if key in content}
+    problems += _problems(present, RunSettings, where)
+    for name, model in SECTIONS.items():
+        if name in content:
+            problems += _section(name, content[name], model, where)
+    if not problems:
+        problems += _references(content, where)
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _section(name: str, value: Any, model: Any, where: str) -> list[str]:
+    if name not in VARIANTS:
+        return _problems(value, model, f"{where}: {name}")
+    if not isinstance(value, dict):
+        return [f"{where}: {name}: wanted named variants (or {{}}), got {value!r}"]
+    found: list[str] = []
+    for variant, params in value.items():
+        if not str(variant).replace("-", "").replace("_", "").isalnum():
+            found.append(f"{where}: {name}.{variant}: a name has letters, digits, - and _ only")
+        found += _problems(params, model, f"{where}: {name}.{variant}")
+    return found
+
+
+def _problems(value: Any, model: Any, where: str) -> list[str]:
+    try:
+        parse(value, model, where)
+    except ConfigError as error:
+        return str(error).split("\n")
+    return []
+
+
+def _references(content: dict[str, Any], where: str) -> list[str]:
+    """Names that point at other sections: trees, augmented sets, candidates."""
+    found: list[str] = []
+    try:
+        made = candidates(content)
+    except ConfigError as error:
+        return [str(error)]
+    known = {f"{stage}@{name}" for stage in VARIANTS for name in content[stage] or {}}
+    for candidate in made.values():
+        for address in candidate.made_by:
+            if "@" in address and address not in known:
+                stage, name = address.split("@")
+                found.append(
+                    f"{where}: {candidate.stage}.{candidate.name} needs {stage}.{name}, "
+                    f"which is not there{suggestion(name, list(content[stage] or {}))}"
+                )
+    base = content["evaluate"].get("base")
+    if base is not None and base not in made:
+        found.append(f"{where}: evaluate.base: no candidate {base!r}{suggestion(base, list(made))}")
+    return found

@@ -1,0 +1,141 @@
+"""What one execution of a stage leaves behind, independent of any tracking server."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from coattail.arrays import atomic_file
+from coattail.errors import DataError
+
+RUNS = Path("data/runs")
+LIBRARIES = ("coattail", "dvc", "mlflow", "numba", "numpy", "scipy", "torch")
+
+
+@dataclass
+class Point:
+    """One value of a metric as it was logged."""
+
+    key: str
+    value: float
+    step: int
+    time: int  # milliseconds since the epoch
+
+
+@dataclass
+class RunRecord:
+    """A stage's run: enough to show it again in a store that has never seen it."""
+
+    stage: str
+    variant: str | None
+    params: dict[str, Any]
+    started: int
+    ended: int = 0
+    status: str = "RUNNING"
+    run_id: str | None = None
+    parent_run_id: str | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    history: list[Point] = field(default_factory=list)
+    tags: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        return f"{self.stage}@{self.variant}" if self.variant else self.stage
+
+    @property
+    def name(self) -> str:
+        """The address as MLflow takes it: names there cannot hold ``@``."""
+        return self.address.replace("@", "/")
+
+    @property
+    def seconds(self) -> float:
+        return (self.ended - self.started) / 1000
+
+    def save(self, folder: Path = RUNS) -> None:
+        with atomic_file(folder / f"{self.address}.json") as path:
+            path.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
+
+    @staticmethod
+    def load(path: Path) -> RunRecord:
+        try:
+            content = json.loads(path.read_text())
+            content["history"] = [Point(**point) for point in content["history"]]
+            return RunRecord(**content)
+        except FileNotFoundError:
+            raise DataError(f"{path} is missing; dvc repro makes it") from None
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataError(
+                f"{path} is not a run record ({error}); dvc repro -f remakes it"
+            ) from None
+
+
+def now() -> int:
+    """Milliseconds since the epoch, as MLflow counts."""
+    return int(time.time() * 1000)
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """``{"a": {"b": 1}}`` as ``a.b, 1``; an empty mapping stays a value."""
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and value:
+            yield from flatten(value, f"{name}.")
+        else:
+            yield name, value
+
+
+def environment_tags() -> dict[str, str]:
+    """Machine, libraries and git state of this process, as tags."""
+    memory = psutil.virtual_memory().total / 2**30
+    tags = {
+        "machine.host": socket.gethostname(),
+        "machine.platform": platform.platform(),
+        "machine.cores": str(os.cpu_count()),
+        "machine.memory_gib": f"{memory:.0f}",
+        "version.python": platform.python_version(),
+    }
+    for library in LIBRARIES:
+        try:
+            tags[f"version.{library}"] = version(library)
+        except PackageNotFoundError:
+            continue
+    return tags | git_tags()
+
+
+def git_tags() -> dict[str, str]:
+    """Commit, branch and whether the tree differed from the commit."""
+    commit = _git("rev-parse", "HEAD")
+    if not commit:
+        return {"git.commit": "none", "git.dirty": "unknown"}
+    changed = _git("status", "--porcelain", "--untracked-files=no").splitlines()
+    # DVC itself rewrites these while a pipeline runs; they are outputs, not edits.
+    edits = [
+        line for line in changed if line[3:] != "dvc.lock" and not line[3:].startswith("metrics/")
+    ]
+    tags = {
+        "git.commit": commit,
+        "git.branch": _git("rev-parse", "--abbrev-ref", "HEAD"),
+        "git.dirty": str(bool(edits)).lower(),
+    }
+    if edits:
+        tags["git.edits"] = ", ".join(line[3:] for line in edits)[:500]
+    return tags
+
+
+def _git(*words: str) -> str:
+    try:
+        done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.rstrip("\n") if done.returncode == 0 else ""

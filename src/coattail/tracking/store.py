@@ -1,0 +1,240 @@
+"""The MLflow store: where it is, how runs are found, made and filled.
+
+DVC is the truth and MLflow the window, so nothing here may stop a stage: a store that cannot be
+reached is reported once, and what it should have shown stays in the run record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from filelock import FileLock
+
+from coattail.config import PARAMS, read_yaml
+from coattail.errors import TrackingError
+from coattail.tracking.record import Point, RunRecord, flatten, git_tags, now
+
+log = logging.getLogger("coattail")
+
+UNTRACKED = ("device", "threads")
+"""Top-level settings of params.yaml that change how a stage runs, not what it computes."""
+
+KIND = "coattail.kind"  # parent, stage or candidate
+KEY = "coattail.key"  # which pipeline execution a parent stands for
+T = TypeVar("T")
+
+
+def root() -> Path:
+    """The project's folder; DVC names the real one even inside a queued experiment's copy."""
+    return Path(os.environ.get("DVC_ROOT") or ".").resolve()
+
+
+def address() -> str:
+    """Where the store is: MLFLOW_TRACKING_URI, else a SQLite file in the project."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root() / 'mlflow.db'}"
+
+
+def pipeline_key() -> str:
+    """One value per pipeline execution: the experiment's name, else the state it started from."""
+    name = os.environ.get("DVC_EXP_NAME")
+    if name:
+        return f"exp:{os.environ.get('DVC_EXP_BASELINE_REV', '')[:12]}:{name}"
+    dvc = Path("dvc.yaml")
+    state = [
+        json.dumps(tracked_params(), sort_keys=True, default=str),
+        dvc.read_text(encoding="utf-8") if dvc.exists() else "",
+        git_tags()["git.commit"],
+    ]
+    return f"repro:{hashlib.sha256(chr(0).join(state).encode()).hexdigest()[:16]}"
+
+
+def tracked_params() -> dict[str, Any]:
+    """params.yaml without the settings that do not change results."""
+    return {key: value for key, value in read_yaml(PARAMS).items() if key not in UNTRACKED}
+
+
+class Store:
+    """Thin layer over MlflowClient; opened under a lock, since the first use creates the tables."""
+
+    def __init__(self, experiment: str) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        # An absent server must cost seconds, not the client's default of many minutes.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+        for noisy in ("mlflow", "alembic", "mlflow.store.db.utils"):
+            logging.getLogger(noisy).setLevel(logging.ERROR)
+        from mlflow import MlflowClient
+
+        self.uri = address()
+        with self.lock():
+            self.client: Any = MlflowClient(self.uri)
+            self.experiment_id = self._experiment(experiment)
+
+    @staticmethod
+    def lock() -> FileLock:
+        folder = root() / ".dvc" / "tmp"
+        folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder / "coattail-tracking.lock", timeout=120)
+
+    def _experiment(self, name: str) -> str:
+        found = self.client.get_experiment_by_name(name)
+        if found is None:
+            # Only the embedded store needs a place of its own; a server decides for itself.
+            local = self.uri.startswith("sqlite:")
+            place = (root() / "mlartifacts").as_uri() if local else None
+            return str(self.client.create_experiment(name, artifact_location=place))
+        if found.lifecycle_stage == "deleted":
+            self.client.restore_experiment(found.experiment_id)
+        return str(found.experiment_id)
+
+    # --- runs ------------------------------------------------------------------------------------
+
+    def knows(self, run_id: str | None) -> bool:
+        from mlflow.exceptions import MlflowException
+
+        if not run_id:
+            return False
+        try:
+            return bool(self.client.get_run(run_id).info.lifecycle_stage == "active")
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return False
+            raise
+
+    def find_parent(self, key: str, finished: bool) -> Any | None:
+        """The newest parent with this key that has (or has not) finished."""
+        runs = self.client.search_runs(
+            [self.experiment_id],
+            f"tags.`{KEY}` = '{key}' and tags.`{KIND}` = 'parent'"
+            f" and attributes.status {'=' if finished else '!='} 'FINISHED'",
+            order_by=["attributes.start_time DESC"],
+            max_results=1,
+        )
+        return runs[0] if runs else None
+
+    def parent(self, tags: dict[str, str], params: dict[str, Any], key: str | None = None) -> str:
+        """The unfinished parent of this pipeline execution, made if there is none."""
+        key = key or pipeline_key()
+        with self.lock():
+            run = self.find_parent(key, finished=False)
+            if run is not None:
+                run_id = str(run.info.run_id)
+                if run.info.status != "RUNNING":
+                    self.client.update_run(run_id, status="RUNNING")
+                return run_id
+            name = os.environ.get("DVC_EXP_NAME") or f"repro-{tags.get('git.commit', '')[:7]}"
+            run_id = self.create(name, "parent", None, tags | {KEY: key})
+        self.params(run_id, params)
+        return run_id
+
+    def create(
+        self,
+        name: str,
+        kind: str,
+        parent: str | None,
+        tags: dict[str, str],
+        started: int | None = None,
+    ) -> str:
+        """A new run; ``kind`` says what a person is looking at."""
+        everything = tags | {KIND: kind}
+        if parent:
+            everything["mlflow.parentRunId"] = parent
+        if "git.commit" in tags:
+            everything["mlflow.source.git.commit"] = tags["git.commit"]
+        everything["mlflow.user"] = os.environ.get("USER") or os.environ.get("LOGNAME") or "unknown"
+        run = self.client.create_run(
+            self.experiment_id, start_time=started or now(), tags=everything, run_name=name
+        )
+        return str(run.info.run_id)
+
+    def params(self, run_id: str, values: dict[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        # MLflow refuses a second, different value of a param, also on a resumed parent.
+        there = self.client.get_run(run_id).data.params
+        new = [Param(k, str(v)[:6000]) for k, v in flatten(values) if k not in there]
+        for chunk in _chunks(new, 100):
+            self.client.log_batch(run_id, params=chunk)
+
+    def metrics(self, run_id: str, points: Iterable[Point]) -> None:
+        from mlflow.entities import Metric
+
+        finite = [p for p in points if p.value == p.value and abs(p.value) != float("inf")]
+        for chunk in _chunks([Metric(p.key, p.value, p.time, p.step) for p in finite], 1000):
+            self.client.log_batch(run_id, metrics=chunk)
+
+    def tags(self, run_id: str, values: dict[str, str]) -> None:
+        from mlflow.entities import RunTag
+
+        for chunk in _chunks([RunTag(k, str(v)[:5000]) for k, v in values.items()], 100):
+            self.client.log_batch(run_id, tags=chunk)
+
+    def dataset(self, run_id: str, name: str, digest: str) -> None:
+        """Show which data a run read: its name and DVC's hash."""
+        from mlflow.entities import Dataset, DatasetInput
+
+        entity = Dataset(name=name, digest=digest[:36], source_type="dvc", source=f"dvc:{digest}")
+        self.client.log_inputs(run_id, [DatasetInput(entity, [])])
+
+    def finish(self, run_id: str, status: str, ended: int | None = None) -> None:
+        self.client.set_terminated(run_id, status, ended or now())
+
+    def replay(self, record: RunRecord, parent: str) -> str:
+        """Show a run that happened elsewhere (another server, a wiped database, a cache)."""
+        tags = record.tags | {"coattail.replayed": "true"}
+        run_id = self.create(record.name, "stage", parent, tags, record.started)
+        self.params(run_id, record.params)
+        last = [Point(k, v, 0, record.ended) for k, v in record.metrics.items()]
+        self.metrics(run_id, [*record.history, *last])
+        self.finish(run_id, record.status, record.ended)
+        return run_id
+
+
+def dataset_name() -> str:
+    section = read_yaml("params.yaml").get("dataset") or {}
+    return str(section.get("name", "unnamed"))
+
+
+def data_hash() -> str | None:
+    """DVC's hash of data/features (else data/raw) as dvc.lock has it now."""
+    if not Path("dvc.lock").exists():
+        return None
+    stages = read_yaml("dvc.lock").get("stages", {})
+    for stage, path in (("preprocess", "data/features"), ("download", "data/raw")):
+        for out in stages.get(stage, {}).get("outs", []):
+            if out.get("path") == path:
+                return str(out.get("md5"))
+    return None
+
+
+def attempt(what: str, action: Callable[[], T]) -> T | None:
+    """Run a tracking call; a failure is a warning, because the run record keeps what it said."""
+    try:
+        return action()
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0][:300]
+        log.warning("tracking: %s failed (%s); kept in %s", what, reason, "data/runs")
+        return None
+
+
+def open_store(experiment: str) -> Store:
+    """A Store, or TrackingError naming the address and the remedy."""
+    try:
+        return Store(experiment)
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0][:300]
+        raise TrackingError(
+            f"the MLflow store {address()} cannot be used: {reason}; check MLFLOW_TRACKING_URI "
+            "or run: coattail doctor"
+        ) from error
+
+
+def _chunks(items: list[T], size: int) -> Iterable[list[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

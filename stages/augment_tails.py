@@ -1,0 +1,23 @@
+"""Split labels into head and tail and augment the tail's texts.  data/features -> data/augmented/<v>"""
+
+from coattail import augment, runner, tracking
+from coattail.arrays import atomic_folder, load_csr
+from coattail.augment import AugmentParams
+from coattail.features import save_training
+
+
+def main(variant: str) -> None:
+    params = runner.section("augment_tails", variant, AugmentParams)
+    with tracking.stage("augment_tails", variant, params) as run:
+        X, Y = load_csr("data/features/tfidf/train"), load_csr("data/features/labels/train")
+        blocks = augment.augment(X, Y, params)
+        with atomic_folder(f"data/augmented/{variant}") as folder:
+            save_training(folder, blocks)
+        for block in blocks:
+            run.metrics(
+                {f"{block.name}_texts": block.X.shape[0], f"{block.name}_labels": len(block.labels)}
+            )
+
+
+if __name__ == "__main__":
+    runner.run(main)

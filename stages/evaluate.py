@@ -1,0 +1,28 @@
+"""Score every candidate on test.  data/ranked, data/features -> data/evaluation, metrics, plots"""
+
+from pathlib import Path
+
+from coattail import evaluation, runner, tracking
+from coattail.config import read_yaml
+from coattail.evaluation import EvaluateParams, Stored
+from coattail.features import Features
+from coattail.pipeline import candidates, remove_strays
+
+
+def main() -> None:
+    params = runner.section("evaluate", None, EvaluateParams)
+    with tracking.stage("evaluate", None, params) as run:
+        content = read_yaml("params.yaml")
+        known = candidates(content)
+        remove_strays(content, "ranked")
+        result = evaluation.evaluate(
+            {name: Stored(Path("data/ranked") / name) for name in known},
+            Features("data/features"),
+            params,
+        )
+        result.write(Path("data/evaluation"), Path("metrics"), Path("plots/candidates"))
+        run.metrics({"candidates": len(known)})
+
+
+if __name__ == "__main__":
+    runner.run(main)

@@ -1,0 +1,28 @@
+"""Fit a linear model and rank.  data/features (+ data/plt, data/augmented) -> data/models, data/ranked"""
+
+from coattail import runner, tracking, tree
+from coattail.features import Features, load_training
+from coattail.linear import build
+from coattail.linear.params import LinearParams
+
+
+def main(variant: str) -> None:
+    params = runner.section("train_linear", variant, LinearParams)
+    with tracking.stage("train_linear", variant, params) as run:
+        features = Features("data/features")
+        blocks = load_training(f"data/{params.train}", features)
+        model = build.fit_blocks(
+            params,
+            tree.load(f"data/plt/{params.tree}"),
+            blocks,
+            features.n_labels,
+            partial=runner.partial(f"train_linear@{variant}"),
+        )
+        model.save(f"data/models/{variant}")
+        for split in ("valid", "test"):
+            model.predict(features.X(split), 100).save(f"data/ranked/{variant}/{split}.npz")
+        run.metrics({"training_texts": sum(block.X.shape[0] for block in blocks)})
+
+
+if __name__ == "__main__":
+    runner.run(main)

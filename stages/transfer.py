@@ -1,0 +1,34 @@
+"""Learn tail classifiers from head classifiers.  data/features -> data/models/<v>, data/ranked/<v>"""
+
+from coattail import runner, tracking
+from coattail.deep.device import resolve
+from coattail.deep.httn import Httn
+from coattail.features import Features
+from coattail.transfer import TransferParams
+
+
+def main(variant: str) -> None:
+    params = runner.section("transfer", variant, TransferParams)
+    settings = runner.settings()
+    with tracking.stage("transfer", variant, params) as run:
+        device = resolve(settings.device)
+        run.note(device=device, device_wanted=settings.device)
+        features = Features("data/features")
+        model = Httn(params).fit(
+            features.tokens("train"),
+            features.Y("train"),
+            valid=(features.tokens("valid"), features.Y("valid")),
+            vectors=features.vectors,
+            vocabulary_size=len(features.vocabulary),
+            device=device,
+            threads=settings.threads,
+            log=run.log,
+        )
+        model.save(f"data/models/{variant}")
+        for split in ("valid", "test"):
+            top = model.predict(features.tokens(split), 100)
+            top.save(f"data/ranked/{variant}/{split}.npz")
+
+
+if __name__ == "__main__":
+    runner.run(main)

@@ -1,0 +1,179 @@
+"""TopK, the CSR gate, and folders that are written whole or not at all."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coattail.arrays import (
+    Ragged,
+    TopK,
+    as_csr,
+    atomic_file,
+    atomic_folder,
+    best_first,
+    load_csr,
+    load_ragged,
+    parts,
+    save_csr,
+    save_ragged,
+    topk_of_csr,
+)
+from coattail.errors import DataError
+
+
+def slow_topk(dense, stored, k):
+    labels = np.full((len(dense), k), -1)
+    scores = np.full((len(dense), k), -np.inf)
+    for i in range(len(dense)):
+        order = sorted(np.flatnonzero(stored[i]), key=lambda j: (-dense[i, j], j))[:k]
+        labels[i, : len(order)] = order
+        scores[i, : len(order)] = dense[i, order]
+    return labels, scores
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10_000), st.integers(0, 6), st.integers(1, 7), st.integers(1, 9))
+def test_topk_of_csr_equals_sorting_each_row(seed, n, n_labels, k):
+    rng = np.random.default_rng(seed)
+    stored = rng.random((n, n_labels)) < 0.6
+    dense = rng.integers(-2, 3, (n, n_labels)).astype(np.float32)
+    rows, columns = np.nonzero(stored)
+    S = sp.csr_matrix((dense[rows, columns], (rows, columns)), shape=(n, n_labels))
+    labels, scores = slow_topk(dense, stored, k)
+    top = topk_of_csr(S, k).validate(n_labels)
+    np.testing.assert_array_equal(top.labels, labels)
+    np.testing.assert_array_equal(top.scores, scores)
+
+
+def test_best_first_breaks_ties_by_label_and_pads():
+    labels = np.array([[5, 2, -1, 9]])
+    scores = np.array([[0.5, 0.5, 7.0, 0.9]])
+    top = best_first(labels, scores, 5).validate()
+    assert top.labels.tolist() == [[9, 2, 5, -1, -1]]
+    assert top.scores[0, 3:].tolist() == [-np.inf, -np.inf]
+
+
+def test_head_cuts_and_pads():
+    top = TopK(np.array([[3, 1]], np.int32), np.array([[2.0, 1.0]], np.float32), "margin")
+    assert top.head(1).labels.tolist() == [[3]]
+    assert top.head(3).labels.tolist() == [[3, 1, -1]]
+    assert top.head(3).kind == "margin"
+
+
+def test_to_csr_and_back_is_the_same_ranking():
+    top = TopK(
+        np.array([[3, 0, -1], [-1, -1, -1]], np.int32),
+        np.array([[2.0, 0.0, -np.inf], [-np.inf] * 3], np.float32),
+    )
+    again = topk_of_csr(top.to_csr(5), 3)
+    np.testing.assert_array_equal(again.labels, top.labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "scores", "message"),
+    [
+        ([[-1, 2]], [[0, 1]], "padding"),
+        ([[1, 2]], [[0, 1]], "increase"),
+        ([[1, 2]], [[np.nan, 0]], "finite"),
+        ([[7]], [[0]], "label 7"),
+    ],
+)
+def test_validate_names_the_broken_promise(labels, scores, message):
+    top = TopK(np.array(labels, np.int32), np.array(scores, np.float32))
+    with pytest.raises(DataError, match=message):
+        top.validate(5)
+
+
+def test_shapes_that_differ_are_refused():
+    with pytest.raises(DataError, match="two"):
+        TopK(np.zeros((2, 3), np.int32), np.zeros((2, 2), np.float32))
+
+
+def test_a_saved_ranking_comes_back_and_a_broken_one_says_so(tmp_path):
+    top = TopK(np.array([[1]], np.int32), np.array([[0.5]], np.float32), "margin")
+    top.save(tmp_path / "deep" / "r.npz")
+    again = TopK.load(tmp_path / "deep" / "r.npz")
+    assert again.kind == "margin"
+    assert again.labels.tolist() == [[1]]
+    with pytest.raises(DataError, match="missing"):
+        TopK.load(tmp_path / "no.npz")
+    (tmp_path / "bad.npz").write_bytes(b"PK nonsense")
+    with pytest.raises(DataError, match="not a saved ranking"):
+        TopK.load(tmp_path / "bad.npz")
+
+
+def test_gate_leaves_the_input_untouched_and_sums_duplicates():
+    M = sp.csr_matrix((np.array([1.0, 2.0, 3.0]), np.array([1, 1, 0]), np.array([0, 2, 3])), (2, 3))
+    before = M.data.copy()
+    out = as_csr(M)
+    assert out.dtype == np.float32
+    assert out.toarray().tolist() == [[0, 3, 0], [3, 0, 0]]
+    np.testing.assert_array_equal(M.data, before)
+
+
+def test_gate_does_not_copy_what_is_canonical():
+    M = sp.csr_matrix(np.eye(3, dtype=np.float32))
+    M.sum_duplicates()
+    assert np.shares_memory(as_csr(M).data, M.data)
+
+
+def test_gate_names_the_row_that_is_not_finite():
+    M = sp.csr_matrix(np.array([[1.0, 0], [0, np.nan], [1, 1]]))
+    with pytest.raises(DataError, match="row 1"):
+        as_csr(M, "X")
+
+
+def test_csr_folder_is_memory_mapped_and_equal(tmp_path):
+    M = sp.random(20, 9, 0.3, "csr", np.float32, random_state=1)
+    save_csr(tmp_path / "m", M)
+    again = load_csr(tmp_path / "m")
+    assert (again != M).nnz == 0
+    assert not again.data.flags.writeable
+    assert parts(again).indptr.dtype == np.int64
+
+
+def test_csr_folder_without_a_part_says_which(tmp_path):
+    save_csr(tmp_path / "m", sp.csr_matrix((2, 2), dtype=np.float32))
+    (tmp_path / "m" / "data.npy").unlink()
+    with pytest.raises(DataError, match=r"data\.npy"):
+        load_csr(tmp_path / "m")
+
+
+def test_ragged_rows_take_and_round_trip(tmp_path):
+    tokens = Ragged(np.array([0, 2, 2, 5]), np.array([4, 5, 6, 7, 8], np.int32))
+    assert tokens.take(np.array([2, 0, 1, 2])).values.tolist() == [6, 7, 8, 4, 5, 6, 7, 8]
+    assert tokens.take(np.array([], int)).n == 0
+    save_ragged(tmp_path / "t", tokens)
+    assert load_ragged(tmp_path / "t").row(2).tolist() == [6, 7, 8]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path):
+    path = tmp_path / "f"
+    path.write_text("old")
+
+    def write_badly():
+        with atomic_file(path) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_badly()
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_a_failed_folder_leaves_the_old_one(tmp_path):
+    with atomic_folder(tmp_path / "m") as folder:
+        (folder / "a").write_text("1")
+
+    def write_badly():
+        with atomic_folder(tmp_path / "m") as folder:
+            (folder / "b").write_text("2")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_badly()
+    assert [p.name for p in (tmp_path / "m").iterdir()] == ["a"]
+    assert [p.name for p in tmp_path.iterdir()] == ["m"]

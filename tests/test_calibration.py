@@ -1,0 +1,136 @@
+"""Scores to probabilities: fixed maps by hand, fitted maps against planted truths."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from coattail.arrays import TopK
+from coattail.calibration import Calibration, hinge_probability, probabilities, true_places
+from coattail.errors import DataError, ModelError
+
+
+def test_hinge_map_equals_the_formula_up_to_its_slope():
+    for s in (-2.0, -1.0, 0.0, 0.5, 1.0, 3.0):
+        expected = math.exp(-(max(0.0, 1 - s) ** 2))
+        assert hinge_probability(np.array(s)) == pytest.approx(expected, abs=1.1e-3)
+
+
+def test_hinge_map_never_loses_the_order_of_margins_in_float32():
+    margins = np.linspace(-1, 3, 401)
+    mapped = hinge_probability(margins).astype(np.float32)
+    assert (np.diff(mapped) > 0).all()
+    assert mapped.min() >= 0
+    assert mapped.max() < 1
+
+
+def test_probabilities_pass_and_padding_is_zero():
+    top = TopK(np.array([[3, 1, -1]], np.int32), np.array([[0.9, 0.2, -np.inf]], np.float32))
+    np.testing.assert_allclose(probabilities(top), [[0.9, 0.2, 0.0]], rtol=1e-6)
+
+
+def test_true_places_equal_a_slow_loop():
+    rng = np.random.default_rng(0)
+    Y = sp.csr_matrix((rng.random((30, 12)) < 0.2).astype(np.float32))
+    labels = np.array([rng.permutation(12)[:5] for _ in range(30)], np.int32)
+    labels[rng.random(labels.shape) < 0.2] = -1
+    slow = [[label >= 0 and Y[i, label] == 1 for label in row] for i, row in enumerate(labels)]
+    np.testing.assert_array_equal(true_places(TopK(labels, labels * 0.0), Y), slow)
+
+
+def test_true_places_of_texts_without_labels_are_none():
+    top = TopK(np.array([[0, 1]], np.int32), np.zeros((1, 2), np.float32))
+    assert not true_places(top, sp.csr_matrix((1, 2), dtype=np.float32)).any()
+
+
+def test_another_number_of_texts_is_a_clear_error():
+    top = TopK(np.zeros((2, 1), np.int32), np.zeros((2, 1), np.float32))
+    with pytest.raises(DataError, match="2 texts but Y has 3"):
+        true_places(top, sp.csr_matrix((3, 1), dtype=np.float32))
+
+
+def planted(probability_of, n=4000, k=10, labels=50, seed=0):
+    """Lists with margins, and hits drawn with a known probability."""
+    rng = np.random.default_rng(seed)
+    ids = np.array([rng.permutation(labels)[:k] for _ in range(n)], np.int32)
+    margins = -np.sort(-rng.normal(-0.5, 0.8, (n, k)), axis=1)
+    frequency = np.arange(1, labels + 1, dtype=np.float64) ** 2
+    eta = probability_of(margins, frequency[ids])
+    top = TopK(ids, margins.astype(np.float32), "margin")
+    return top, rng.random((n, k)) < eta, frequency, eta
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+@pytest.mark.parametrize(
+    ("name", "truth"),
+    [
+        ("platt", lambda s, n: sigmoid(1.5 * s + 0.5)),
+        ("isotonic", lambda s, n: np.clip(0.1 + 0.6 * (s > 0), 0, 1)),
+        ("context", lambda s, n: sigmoid(2 * s + 0.4 * np.log1p(n) - 2)),
+    ],
+)
+def test_fitted_map_recovers_the_planted_probabilities(name, truth):
+    top, hits, frequency, eta = planted(truth)
+    fitted = Calibration(name).fit(top, hits, frequency)(top, frequency)
+    assert np.abs(fitted - eta).mean() < 0.02
+    # A map that ignores what was planted would be far off.
+    assert np.abs(probabilities(top) - eta).mean() > 0.05
+
+
+def test_only_context_sees_that_frequency_matters():
+    top, hits, frequency, eta = planted(lambda s, n: sigmoid(2 * s + np.log1p(n) - 4))
+    errors = {
+        name: np.abs(Calibration(name).fit(top, hits, frequency)(top, frequency) - eta).mean()
+        for name in ("platt", "isotonic", "context")
+    }
+    assert errors["context"] < 0.5 * min(errors["platt"], errors["isotonic"])
+
+
+@pytest.mark.parametrize("name", ["platt", "isotonic"])
+def test_maps_of_the_score_alone_keep_the_order(name):
+    top, hits, frequency, _ = planted(lambda s, n: sigmoid(3 * s))
+    out = Calibration(name).fit(top, hits, frequency)(top, frequency)
+    assert (np.diff(out, axis=1) <= 0).all()
+    assert 0 <= out.min()
+    assert out.max() < 1
+
+
+@pytest.mark.parametrize("name", ["plain", "platt", "isotonic", "context"])
+def test_maps_survive_json(name):
+    top, hits, frequency, _ = planted(lambda s, n: sigmoid(3 * s), n=200)
+    fitted = Calibration(name).fit(top, hits, frequency)
+    back = Calibration.from_json(fitted.to_json())
+    np.testing.assert_array_equal(fitted(top, frequency), back(top, frequency))
+
+
+def test_a_map_with_missing_parts_is_refused():
+    with pytest.raises(ModelError, match="train it again"):
+        Calibration.from_json({"name": "platt", "slopes": [1.0]})
+
+
+@pytest.mark.parametrize("name", ["platt", "isotonic", "context"])
+def test_without_hits_the_map_stays_plain(name):
+    top, hits, frequency, _ = planted(lambda s, n: sigmoid(s), n=20)
+    fitted = Calibration(name).fit(top, np.zeros_like(hits), frequency)
+    np.testing.assert_array_equal(fitted(top, frequency), probabilities(top))
+
+
+def test_probabilities_of_zero_and_one_can_be_calibrated():
+    labels = np.tile(np.array([0, 1, 2, -1], np.int32), (50, 1))
+    scores = np.tile(np.array([1.0, 0.5, 0.0, -np.inf], np.float32), (50, 1))
+    hits = np.zeros((50, 4), bool)
+    hits[:, 0] = True
+    hits[::2, 1] = True
+    top, frequency = TopK(labels, scores), np.array([5.0, 3.0, 1.0])
+    for name in ("platt", "isotonic", "context"):
+        out = Calibration(name).fit(top, hits, frequency)(top, frequency)
+        assert np.isfinite(out).all()
+        assert (out[:, 0] > out[:, 1]).all()
+        assert (out[:, 1] > out[:, 2]).all()
+        assert (out[:, 3] == 0).all()

@@ -1,0 +1,108 @@
+"""The leaderboard: order, marks, width."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from coattail import leaderboard
+from coattail.errors import ConfigError
+from coattail.evaluation import TABLES, Evaluation, headline
+
+METRICS = ("p_at_1", "p_at_5", "ndcg_at_5", "psp_at_1", "psp_at_5")
+PARTS = ("head_recall_at_5", "tail_recall_at_5", "tail_coverage_at_5")
+
+
+def board(**values: dict[str, float]) -> Evaluation:
+    """Three candidates that are 50 in everything not named; `first` is the base."""
+    names = ("first", "second", "a-candidate-with-quite-a-long-name")
+    metrics = {
+        name: {m: 50.0 for m in (*METRICS, *PARTS, *headline((1, 3, 5)))}
+        | values.get(name.split("-")[0], {})
+        for name in names
+    }
+    comparisons = [
+        {
+            "candidate": name,
+            "metric": metric,
+            "against": "base",
+            "other": "first",
+            "difference": metrics[name][metric] - metrics["first"][metric],
+            "low": -0.5,
+            "high": 1.5,
+            "real": abs(metrics[name][metric] - metrics["first"][metric]) > 1,
+        }
+        for name in names
+        for metric in METRICS
+    ]
+    summary = {
+        "ks": [1, 3, 5],
+        "base": "first",
+        "texts": 2000,
+        "labels": 1000,
+        "confidence": 0.95,
+        "resamples": 1000,
+    }
+    return Evaluation(summary, metrics, {t: [] for t in TABLES} | {"comparisons": comparisons})
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    lines = [line.split() for line in text.splitlines()]
+    return {
+        line[0]: [cell for cell in line[1:] if cell != "(base)"]
+        for line in lines
+        if line and line[0] in ("first", "second", "a-candidate-with-quite-a-long-name")
+    }
+
+
+def test_candidates_are_sorted_by_psp_unless_told_otherwise() -> None:
+    evaluation = board(second={"psp_at_5": 60.0}, a={"p_at_1": 70.0, "psp_at_5": 55.0})
+    long = "a-candidate-with-quite-a-long-name"
+    assert list(rows(leaderboard.text(evaluation))) == ["second", long, "first"]
+    assert next(iter(rows(leaderboard.text(evaluation, sort="p_at_1")))) == long
+
+
+def test_best_of_a_column_has_a_star_and_real_differences_a_mark() -> None:
+    evaluation = board(second={"p_at_1": 51.0, "p_at_5": 55.0, "psp_at_5": 40.0})
+    cells = rows(leaderboard.text(evaluation))["second"]
+    assert cells[:5] == ["*51.00", "*55.00▲", "*50.00", "*50.00", "40.00▼"]
+
+
+def test_undefined_value_is_a_dash_and_comes_last() -> None:
+    evaluation = board(second={"psp_at_5": math.nan, "p_at_1": 100.0})
+    found = rows(leaderboard.text(evaluation))
+    assert list(found)[-1] == "second"
+    assert found["second"][4] == "-"
+    assert found["second"][0] == "*100.0▲"
+
+
+def test_table_fits_into_100_columns_and_says_what_the_marks_mean() -> None:
+    text = leaderboard.text(board(second={"p_at_5": 99.0, "psp_at_5": 99.0}))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "…" not in text
+    caption = " ".join(text.split())
+    assert (
+        "worse than first, beyond a 95% paired bootstrap interval (P@5: ±1.00 or less)" in caption
+    )
+    assert "2,000 test texts, 1,000 labels" in caption
+
+
+def test_numbers_stay_whole_in_a_narrow_terminal() -> None:
+    text = leaderboard.text(board(second={"psp_at_5": 77.77}), width=80)
+    assert "*77.77▲" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_unknown_metric_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'psp_at_5'"):
+        leaderboard.render(board(), sort="pps_at_5")
+
+
+def test_show_prints_the_table_of_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board(second={"psp_at_5": 60.0}).write(tmp_path / "e", tmp_path / "m", tmp_path / "p")
+    leaderboard.show(tmp_path / "e")
+    assert rows(capsys.readouterr().out)["second"][4] == "*60.00▲"

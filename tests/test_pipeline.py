@@ -1,0 +1,311 @@
+"""The whole pipeline in a temporary clone, with real DVC commands and a real MLflow store."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from ruamel.yaml import YAML
+
+from coattail.pipeline import candidates, stage_addresses
+
+ROOT = Path(__file__).resolve().parents[1]
+pytestmark = [pytest.mark.pipeline, pytest.mark.xdist_group("pipeline")]
+
+SMALL = {
+    "dataset.demo": {"train": 300, "valid": 60, "test": 100, "labels": 60, "words": 400},
+    "train_deep.attentionxml": {"epochs": 1, "hidden": 16, "fc": [16], "embedding_dim": 16},
+    "transfer.httn": {"epochs": 1},
+    "evaluate": {"resamples": 50},
+}
+
+
+class Clone:
+    """A clone of the working tree with its own DVC cache and MLflow store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("DVC_", "MLFLOW_"))}
+        self.env |= {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "DVC_NO_ANALYTICS": "true",
+            "GIT_AUTHOR_NAME": "t",
+            "GIT_AUTHOR_EMAIL": "t@example.org",
+            "GIT_COMMITTER_NAME": "t",
+            "GIT_COMMITTER_EMAIL": "t@example.org",
+        }
+
+    def run(self, *words: str, code: int = 0) -> str:
+        done = subprocess.run(
+            words, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=1200
+        )
+        output = done.stdout + done.stderr
+        assert done.returncode == code, f"{' '.join(words)} gave {done.returncode}:\n{output}"
+        return output
+
+    def dvc(self, *words: str, code: int = 0) -> str:
+        return self.run("dvc", *words, code=code)
+
+    def commit(self, message: str) -> None:
+        self.run("git", "add", "-A")
+        self.run("git", "commit", "-qm", message)
+
+    def edit(self, changes: dict[str, dict]) -> None:
+        yaml = YAML()
+        path = self.folder / "params.yaml"
+        content = yaml.load(path.read_text())
+        for section, values in changes.items():
+            target = content
+            for name in section.split(".") if section else []:
+                target = target[name]
+            target.update(values)
+        with open(path, "w") as file:
+            yaml.dump(content, file)
+
+    def params(self) -> dict:
+        return YAML(typ="safe").load((self.folder / "params.yaml").read_text())
+
+    @property
+    def client(self) -> MlflowClient:
+        return MlflowClient(f"sqlite:///{self.folder}/mlflow.db")
+
+    def runs(self, kind: str) -> list:
+        experiment = self.client.get_experiment_by_name("demo")
+        return self.client.search_runs(
+            [experiment.experiment_id], f"tags.`coattail.kind` = '{kind}'", max_results=500
+        )
+
+    def results(self) -> str:
+        """A digest of everything computed; run records hold times and ids, so they stay out."""
+        digest = hashlib.sha256()
+        for folder in ("data/features", "data/plt", "data/models", "data/ranked", "data/evaluation"):
+            for path in sorted((self.folder / folder).rglob("*")):
+                if path.is_file():
+                    digest.update(str(path.relative_to(self.folder)).encode() + path.read_bytes())
+        return digest.hexdigest()
+
+
+def clone_of_the_working_tree(folder: Path) -> Clone:
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file() and name != "dvc.lock" and not name.startswith("metrics/"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    clone = Clone(folder)
+    clone.run("git", "init", "-q")
+    clone.commit("clone")
+    clone.edit(SMALL)
+    clone.commit("small corpus")
+    return clone
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> Clone:
+    """A clone in which `dvc repro` has run once and its results are committed."""
+    clone = clone_of_the_working_tree(tmp_path_factory.mktemp("pipeline") / "project")
+    clone.dvc("repro")
+    clone.commit("results")
+    return clone
+
+
+@pytest.fixture
+def copy(done, tmp_path) -> Clone:
+    """A copy of that clone to spoil; its MLflow store knows the old place, so it starts empty."""
+    shutil.copytree(done.folder, tmp_path / "project", symlinks=True)
+    (tmp_path / "project" / "mlflow.db").unlink()
+    return Clone(tmp_path / "project")
+
+
+def stage_sources(run) -> dict[str, str]:
+    tags = run.data.tags
+    return {
+        key.removeprefix("stage."): value
+        for key, value in tags.items()
+        if key.startswith("stage.") and not key.endswith(".run_id")
+    }
+
+
+def test_the_whole_pipeline_runs_and_every_stage_and_candidate_is_in_mlflow(done):
+    (parent,) = done.runs("parent")
+    assert parent.info.status == "FINISHED"
+    names = {address.replace("@", "/") for address in stage_addresses(done.params())}
+    assert {run.info.run_name for run in done.runs("stage")} == names
+    assert set(stage_sources(parent)) == names
+    assert set(stage_sources(parent).values()) == {"executed"}
+    shown = {run.info.run_name: run for run in done.runs("candidate")}
+    assert set(shown) == set(candidates(done.params()))
+    for run in shown.values():
+        assert {"p_at_1", "psp_at_5", "tail_recall_at_5"} <= set(run.data.metrics)
+        assert run.data.tags["git.dirty"] == "false"
+        assert run.inputs.dataset_inputs[0].dataset.name == "demo"
+    deep = [run for run in done.runs("stage") if run.info.run_name.startswith("train_deep/")]
+    assert all(run.data.tags["device_wanted"] == "auto" for run in deep)
+    assert all(run.data.tags["device"] for run in deep)
+
+
+def test_a_second_repro_runs_nothing_and_makes_no_run(done):
+    before = len(done.runs("stage"))
+    output = done.dvc("repro")
+    assert "Running stage" not in output
+    assert "up to date" in output
+    assert len(done.runs("stage")) == before
+    assert len(done.runs("parent")) == 1
+
+
+def test_git_sees_only_what_belongs_to_it(done):
+    assert done.run("git", "status", "--porcelain") == ""
+    tracked = done.run("git", "ls-files", "data", "plots")
+    assert tracked == ""
+
+
+def test_what_people_read_makes_sense(done):
+    metrics = done.dvc("metrics", "show")
+    for name in candidates(done.params()):
+        assert f"metrics/{name}.json" in metrics
+    assert "p_at_1" in metrics
+    assert "train_deep@attentionxml" in done.dvc("dag")
+    assert "psp_at_5" in done.dvc("exp", "show", "--csv")
+    assert "index.html" in done.dvc("plots", "show", "-o", "/".join(["data", ".plots"]))
+    shutil.rmtree(done.folder / "data" / ".plots")
+    board = done.run("coattail", "leaderboard")
+    assert all(name in board for name in candidates(done.params()))
+
+
+def test_the_best_model_is_registered_and_tags_texts(done):
+    versions = done.client.search_model_versions("name = 'coattail-demo'")
+    assert [version.aliases for version in versions] == [["champion"]]
+    code = (
+        "import mlflow, pandas; mlflow.set_tracking_uri('sqlite:///mlflow.db')\n"
+        "model = mlflow.pyfunc.load_model('models:/coattail-demo@champion')\n"
+        "out = model.predict(pandas.DataFrame({'text': ['one', 'two']}), params={'k': 3})\n"
+        "assert [len(row) for row in out] == [3, 3], out\n"
+        "print(out[0][0]['label'])"
+    )
+    assert done.run(sys.executable, "-c", code)
+    assert len(done.run("coattail", "tag", "-k", "2", "some words").splitlines()) == 3
+
+
+def test_a_forced_stage_gives_one_new_parent_with_the_rest_cached(copy):
+    copy.dvc("repro", "-f", "-s", "evaluate")
+    copy.dvc("repro")
+    (parent,) = copy.runs("parent")
+    sources = stage_sources(parent)
+    assert {name for name, source in sources.items() if source == "executed"} == {"evaluate"}
+    assert parent.data.metrics["preprocess/texts"] == 460
+    assert parent.info.status == "FINISHED"
+
+
+def test_an_experiment_reruns_only_what_its_param_touches(copy):
+    copy.dvc("exp", "run", "-n", "stiffer", "-S", "train_linear.dismec.C=0.5")
+    (parent,) = copy.runs("parent")
+    assert parent.info.run_name == "stiffer"
+    executed = {n for n, source in stage_sources(parent).items() if source == "executed"}
+    assert "train_linear/dismec" in executed
+    assert not {"preprocess", "train_deep/attentionxml", "build_plt/flat"} & executed
+    assert "stiffer" in copy.dvc("exp", "show", "--csv")
+
+
+def test_the_same_seed_gives_the_same_bytes(copy):
+    before = copy.results()
+    shutil.rmtree(copy.folder / "data")
+    shutil.rmtree(copy.folder / ".dvc" / "cache")
+    (copy.folder / "dvc.lock").unlink()
+    copy.dvc("repro")
+    assert copy.results() == before
+
+
+def test_a_stage_restored_from_the_run_cache_shows_as_cached(copy):
+    copy.edit({"train_linear.dismec": {"C": 0.25}})
+    copy.dvc("repro")
+    copy.edit({"train_linear.dismec": {"C": 1.0}})
+    output = copy.dvc("repro")
+    assert "is cached - skipping run" in output
+    assert "> python -m stages.train_linear" not in output
+
+
+def test_a_failing_stage_leaves_the_reason_and_a_later_repro_goes_on(copy):
+    copy.edit({"train_deep.attentionxml": {"lr": 0.003}, "": {"device": "cuda"}})
+    output = copy.dvc("repro", code=255)
+    assert "CUDA" in output
+    assert "Traceback" not in output
+    failed = [run for run in copy.runs("stage") if run.info.status == "FAILED"]
+    assert [run.info.run_name for run in failed] == ["train_deep/attentionxml"]
+    assert "CUDA" in failed[0].data.tags["failure"]
+    copy.edit({"": {"device": "auto"}})
+    copy.dvc("repro")
+    (parent,) = copy.runs("parent")
+    assert parent.info.status == "FINISHED"
+    assert stage_sources(parent)["train_deep/attentionxml"] == "executed"
+    assert "Running stage" not in copy.dvc("repro")
+
+
+def test_a_misspelt_parameter_stops_the_stage_with_a_clear_sentence(copy):
+    copy.edit({"train_linear.dismec": {"prunning": 0.1}})
+    output = copy.dvc("repro", code=255)
+    assert "train_linear.dismec.prunning: unknown parameter; did you mean 'prune'?" in output
+    assert "Traceback" not in output
+
+
+def test_four_queued_experiments_with_two_workers_are_all_there(copy):
+    values = ["0.3", "0.6", "1.5", "3.0"]
+    names = [f"c{value[0]}-{value[2]}" for value in values]
+    for name, value in zip(names, values, strict=True):
+        copy.dvc("exp", "run", "--queue", "-n", name, "-S", f"train_linear.dismec.C={value}")
+    copy.dvc("queue", "start", "-j", "2")
+    deadline = time.monotonic() + 900
+    while True:
+        status = copy.dvc("queue", "status")
+        if "Queued" not in status and "Running" not in status:
+            break
+        assert time.monotonic() < deadline, status
+        time.sleep(3)
+    assert status.count("Success") == 4, status
+    parents = copy.runs("parent")
+    assert {run.info.run_name for run in parents} == set(names)
+    assert {run.info.status for run in parents} == {"FINISHED"}
+    for name in names:
+        assert "database is locked" not in copy.dvc("queue", "logs", name)
+
+
+def test_a_pull_into_a_fresh_clone_runs_nothing_and_can_be_shown(done, tmp_path):
+    remote = tmp_path / "remote"
+    done.dvc("remote", "add", "--local", "-f", "-d", "shared", str(remote))
+    done.dvc("push", "--run-cache")
+    done.run("git", "clone", "-q", str(done.folder), str(tmp_path / "project"))
+    fresh = Clone(tmp_path / "project")
+    fresh.dvc("remote", "add", "--local", "-d", "shared", str(remote))
+    fresh.dvc("pull", "--run-cache")
+    assert "Running stage" not in fresh.dvc("repro")
+    assert fresh.results() == done.results()
+    fresh.run("coattail", "sync")
+    assert {run.info.run_name for run in fresh.runs("candidate")} == set(candidates(fresh.params()))
+    assert len(fresh.runs("parent")) == 1
+    assert "already" in fresh.run("coattail", "sync")
+    assert len(fresh.runs("parent")) == 1
+
+
+def test_results_of_a_variant_that_is_gone_do_not_linger(copy):
+    yaml = YAML()
+    path = copy.folder / "params.yaml"
+    content = yaml.load(path.read_text())
+    gone = next(iter(content["rerank"]))
+    content["rerank"] = {}
+    with open(path, "w") as file:
+        yaml.dump(content, file)
+    copy.dvc("repro")
+    assert not (copy.folder / "data" / "ranked" / gone).exists()
+    assert not (copy.folder / "metrics" / f"{gone}.json").exists()
+    assert "Running stage" not in copy.dvc("repro")

@@ -1,0 +1,215 @@
+"""Runs, parents and records against a real MLflow store in SQLite."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coattail import tracking
+from coattail.config import Params
+from coattail.pipeline import candidates
+from coattail.tracking.publish import Shown, open_parents, publish
+from coattail.tracking.record import RunRecord, flatten, git_tags
+from coattail.tracking.store import KIND, Store, data_hash, pipeline_key
+
+PARAMS = {
+    "dataset": {"name": "toy"},
+    "build_plt": {"flat": {}},
+    "train_linear": {"dismec": {"tree": "flat", "train": "features/tfidf/train", "C": 1.0}},
+    "rerank": {"dismec-rerank": {"base": "dismec", "strategy": "propensity"}},
+}
+STAGES = ["download", "preprocess", "build_plt@flat", "train_linear@dismec", "rerank@dismec-rerank"]
+
+
+class Toy(Params):
+    C: float = 1.0
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder with git, params.yaml and an empty store of its own."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("MLFLOW_TRACKING_URI", "DVC_EXP_NAME", "DVC_EXP_BASELINE_REV", "MLFLOW_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    Path("params.yaml").write_text(json.dumps(PARAMS))
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for words in (["init", "-q"], ["add", "params.yaml"], ["commit", "-qm", "start"]):
+        subprocess.run([*git, *words], check=True)
+    return tmp_path
+
+
+def run_stage(address: str, **metrics: float) -> RunRecord:
+    name, _, variant = address.partition("@")
+    with tracking.stage(name, variant or None, Toy()) as run:
+        run.metrics(metrics)
+    return RunRecord.load(Path(f"data/runs/{address}.json"))
+
+
+def everything(store: Store) -> list:
+    return store.client.search_runs([store.experiment_id])
+
+
+def kinds(store: Store) -> list[str]:
+    return sorted(run.data.tags[KIND] for run in everything(store))
+
+
+def shown(records: dict[str, RunRecord]) -> Shown:
+    return Shown(
+        dataset="toy",
+        params=PARAMS,
+        records=records,
+        candidates=candidates(PARAMS),
+        metrics={"dismec": {"p_at_1": 60.0}, "dismec-rerank": {"p_at_1": 55.0}},
+        best="dismec",
+    )
+
+
+def test_a_stage_is_a_child_run_with_params_metrics_and_environment(project):
+    with tracking.stage("train_linear", "dismec", Toy(C=2.0)) as run:
+        run.log({"loss": 0.5}, step=1)
+        run.log({"loss": 0.25}, step=2)
+        run.metrics({"weights": 10})
+        run.note(device="cpu")
+    record = RunRecord.load(Path("data/runs/train_linear@dismec.json"))
+    store = Store("toy")
+    child = store.client.get_run(record.run_id)
+    assert child.info.status == "FINISHED"
+    assert child.info.run_name == "train_linear/dismec"
+    assert child.data.params == {"C": "2.0"}
+    assert child.data.metrics["weights"] == 10
+    assert child.data.tags["device"] == "cpu"
+    assert child.data.tags["git.dirty"] == "false"
+    assert child.data.tags["version.numpy"]
+    assert [p.value for p in store.client.get_metric_history(record.run_id, "loss")] == [0.5, 0.25]
+    parent = store.client.get_run(child.data.tags["mlflow.parentRunId"])
+    assert parent.info.status == "RUNNING"
+    assert parent.data.params["train_linear.dismec.C"] == "1.0"
+
+
+def test_two_stages_share_one_parent_and_a_finished_parent_is_not_reused(project):
+    first, second = run_stage("download"), run_stage("preprocess")
+    assert first.parent_run_id == second.parent_run_id
+    Store("toy").finish(first.parent_run_id, "FINISHED")
+    assert run_stage("preprocess").parent_run_id != first.parent_run_id
+
+
+def test_an_experiment_name_is_the_key_and_the_name_of_the_parent(project, monkeypatch):
+    monkeypatch.setenv("DVC_EXP_NAME", "lofty-axes")
+    monkeypatch.setenv("DVC_EXP_BASELINE_REV", "0123456789abcdef")
+    assert pipeline_key() == "exp:0123456789ab:lofty-axes"
+    record = run_stage("download")
+    assert Store("toy").client.get_run(record.parent_run_id).info.run_name == "lofty-axes"
+
+
+def test_a_failing_stage_leaves_the_reason_and_no_record_and_is_resumed(project):
+    def fail():
+        with tracking.stage("train_linear", "dismec", Toy()) as run:
+            run.log({"loss": 1.0}, step=1)
+            raise ValueError("labels are gone")
+
+    with pytest.raises(ValueError, match="gone"):
+        fail()
+    assert not Path("data/runs/train_linear@dismec.json").exists()
+    store = Store("toy")
+    failed = next(run for run in everything(store) if run.data.tags[KIND] == "stage")
+    parent = next(run for run in everything(store) if run.data.tags[KIND] == "parent")
+    assert failed.info.status == parent.info.status == "FAILED"
+    assert failed.data.tags["failure"] == "ValueError: labels are gone"
+    assert "labels are gone" in parent.data.tags["failure"]
+    again = run_stage("train_linear@dismec")
+    assert again.parent_run_id == parent.info.run_id
+    assert store.client.get_run(parent.info.run_id).info.status == "RUNNING"
+
+
+def test_a_store_that_is_away_does_not_stop_a_stage(project, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    record = run_stage("download", files=3)
+    assert record.run_id is None
+    assert record.metrics["files"] == 3
+    assert record.status == "FINISHED"
+
+
+def test_publish_shows_every_candidate_and_closes_the_parent(project):
+    records = {address: run_stage(address, size=1.0) for address in STAGES}
+    result = publish(Store("toy"), shown(records))
+    store = Store("toy")
+    assert kinds(store) == ["candidate"] * 2 + ["parent"] + ["stage"] * 5
+    parent = store.client.get_run(result["parent_run_id"])
+    assert parent.info.status == "FINISHED"
+    assert parent.data.metrics["train_linear/dismec/size"] == 1.0
+    assert set(result["stages"].values()) == {"executed"}
+    run = store.client.get_run(result["candidates"]["dismec-rerank"])
+    assert run.data.metrics["p_at_1"] == 55.0
+    assert run.data.tags["family"] == "linear"
+    assert run.data.tags["tail_methods"] == "rerank"
+    assert {"train_linear.C", "rerank.C", "candidate"} <= set(run.data.params)
+
+
+def test_stages_of_an_earlier_run_count_as_cached(project):
+    records = {address: run_stage(address, size=1.0) for address in STAGES}
+    first = publish(Store("toy"), shown(records))
+    records["rerank@dismec-rerank"] = run_stage("rerank@dismec-rerank", size=2.0)
+    second = publish(Store("toy"), shown(records))
+    assert first["parent_run_id"] != second["parent_run_id"]
+    cached = {a for a, source in second["stages"].items() if source == "cached"}
+    assert cached == set(STAGES) - {"rerank@dismec-rerank"}
+    parent = Store("toy").client.get_run(second["parent_run_id"])
+    assert parent.data.metrics["download/size"] == 1.0
+
+
+def test_records_unknown_to_the_store_are_replayed(project, monkeypatch):
+    records = {address: run_stage(address, size=1.0) for address in STAGES}
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project}/other.db")
+    publish(Store("toy"), shown(records))
+    runs = [run for run in everything(Store("toy")) if run.data.tags[KIND] == "stage"]
+    assert len(runs) == len(STAGES)
+    assert all(run.data.tags["coattail.replayed"] == "true" for run in runs)
+    assert all(run.data.metrics["size"] == 1.0 for run in runs)
+
+
+def test_open_parents_are_found(project):
+    record = run_stage("download")
+    assert [run.info.run_id for run in open_parents(Store("toy"))] == [record.parent_run_id]
+
+
+def test_four_processes_find_one_parent_and_lose_nothing(project):
+    code = (
+        "import sys; from coattail import tracking\n"
+        "with tracking.stage('train_linear', sys.argv[1], None) as run:\n"
+        "    for step in range(50): run.log({'loss': step}, step)\n"
+    )
+    workers = [
+        subprocess.Popen([sys.executable, "-c", code, f"v{i}"], env=dict(os.environ))
+        for i in range(4)
+    ]
+    assert [worker.wait(timeout=180) for worker in workers] == [0] * 4
+    store = Store("toy")
+    assert kinds(store) == ["parent"] + ["stage"] * 4
+    for run in everything(store):
+        if run.data.tags[KIND] == "stage":
+            assert len(store.client.get_metric_history(run.info.run_id, "loss")) == 50
+
+
+def test_git_state_tells_edits_from_outputs(project):
+    assert git_tags()["git.dirty"] == "false"
+    Path("params.yaml").write_text("{}")
+    assert git_tags()["git.dirty"] == "true"
+    assert git_tags()["git.edits"] == "params.yaml"
+
+
+def test_data_hash_is_the_one_in_dvc_lock(project):
+    assert data_hash() is None
+    lock = {"stages": {"preprocess": {"outs": [{"path": "data/features", "md5": "ab.dir"}]}}}
+    Path("dvc.lock").write_text(json.dumps(lock))
+    assert data_hash() == "ab.dir"
+
+
+def test_flatten_names_nested_values_by_dots():
+    assert dict(flatten({"a": {"b": 1, "c": {}}, "d": [1]})) == {"a.b": 1, "a.c": {}, "d": [1]}
