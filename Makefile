@@ -40,7 +40,7 @@ ui: setup ## Open the MLflow UI on http://127.0.0.1:5000 (PORT=...)
 	@mlflow server --host 127.0.0.1 --port $${PORT:-5000} --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlflow.db}"
 
 bench: setup ## Run the benchmarks that need no peer (see benchmarks/README.md)
-	@for file in read_xmc metrics linear; do echo "== benchmarks/$$file.py"; python benchmarks/$$file.py || exit 1; done
+	@for file in read_xmc metrics demo_baseline; do echo "== benchmarks/$$file.py"; python benchmarks/$$file.py || exit 1; done
 
 clean: ## Remove the environment and the caches of tools (never data or results)
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

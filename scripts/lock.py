@@ -14,7 +14,8 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = """\
-# Every package of the environment, for Python 3.11. Written by scripts/lock.py; installed by scripts/setup.sh.
+# Every package of the environment, for Python 3.11.
+# Written by scripts/lock.py, installed by scripts/setup.sh.
 """
 
 

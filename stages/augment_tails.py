@@ -1,4 +1,4 @@
-"""Split labels into head and tail and augment the tail's texts.  data/features -> data/augmented/<v>"""
+"""Augment the texts of tail labels.  data/features -> data/augmented/<v>"""
 
 from coattail import augment, runner, tracking
 from coattail.arrays import atomic_folder, load_csr

@@ -1,18 +1,25 @@
 """Show the run in MLflow.  data/evaluation, data/models, data/runs ... -> data/published.json"""
 
+import json
 from pathlib import Path
 
-from coattail import runner, workspace
+from coattail import runner
+from coattail.arrays import atomic_file
 from coattail.config import read_yaml
 from coattail.pipeline import remove_strays
-from coattail.workspace import PublishParams
+from coattail.tracking.publish import publish
+from coattail.tracking.store import open_store
+from coattail.workspace import PublishParams, gather
 
 
 def main() -> None:
     params = runner.section("publish", None, PublishParams)
     remove_strays(read_yaml("params.yaml"), "models", "runs")
-    result = workspace.publish_all(params)
-    runner.log.info("publish: done, best candidate by %s: %s", params.best_by, result["best"])
+    shown = gather(params, Path("data"), Path("plots"))
+    result = publish(open_store(shown.dataset), shown)
+    with atomic_file("data/published.json") as path:
+        path.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
+    runner.log.info("publish: best candidate by %s: %s", params.best_by, result["best"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fit a network and rank validation and test.  data/features (+ data/plt) -> data/models/<v>, data/ranked/<v>"""
+"""Fit a network and rank.  data/features, data/plt -> data/models/<v>, data/ranked/<v>"""
 
 from coattail import runner, tracking, tree
 from coattail.deep import build

@@ -1,4 +1,4 @@
-"""Fit a linear model and rank.  data/features (+ data/plt, data/augmented) -> data/models, data/ranked"""
+"""Fit a linear model and rank.  data/features, data/plt -> data/models/<v>, data/ranked/<v>"""
 
 from coattail import runner, tracking, tree
 from coattail.features import Features, load_training

@@ -1,4 +1,4 @@
-"""Learn tail classifiers from head classifiers.  data/features -> data/models/<v>, data/ranked/<v>"""
+"""Transfer head classifiers to the tail.  data/features -> data/models/<v>, data/ranked/<v>"""
 
 from coattail import runner, tracking
 from coattail.deep.device import resolve

@@ -1,4 +1,4 @@
-"""The rules of the house, checked: floors, declared dependencies, declared paths, README, schema."""
+"""The rules of the house: floors, declared dependencies and paths, README, schema."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def test_imports_point_down(module):
 def test_only_one_package_imports(library, home):
     for name, path in modules().items():
         roots = {imported.split(".")[0] for imported in imports(path)}
-        assert library not in roots or floor_name(name) == home, f"{name} imports {library}"
+        inside = name.startswith(f"coattail.{home}")
+        assert library not in roots or inside, f"{name} imports {library}"
 
 
 def test_kernels_import_nothing_of_ours():
@@ -89,7 +90,9 @@ def test_declared_paths_are_the_paths_touched(stage):
         if p.startswith(("data", "metrics", "plots")) and not p.startswith("data/runs")
     }
     touched = {p for p in touched_paths(stage) if not p.startswith("data/runs")}
-    missing = {t for t in touched if not any(_covers(d, t) for d in declared)}
+    # A script may hand on a whole folder (data/features) of which it declares the parts it reads;
+    # test_pipeline.py watches which files are really opened.
+    missing = {t for t in touched if not any(_covers(d, t) or _covers(t, d) for d in declared)}
     unused = {d for d in declared if not any(_covers(d, t) or _covers(t, d) for t in touched)}
     assert not missing, f"{stage} touches but does not declare {sorted(missing)}"
     assert not unused, f"{stage} declares but does not touch {sorted(unused)}"
@@ -136,17 +139,6 @@ def test_params_and_every_overlay_pass_the_schema(tmp_path, monkeypatch):
     assert overlay.available()
     for name in overlay.available():
         overlay.merge(name, None)
-
-
-def test_wiring_keys_that_dvc_reads_are_written_out():
-    params = read_yaml(ROOT / "params.yaml")
-    for stage, keys in {
-        "train_linear": ("train", "tree"),
-        "train_deep": ("tree",),
-        "rerank": ("base",),
-    }.items():
-        for name, section in params[stage].items():
-            assert set(keys) <= set(section), f"{stage}.{name} lacks one of {keys}"
 
 
 def test_readme_lists_the_stages_with_their_descriptions():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -10,11 +12,14 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
 
+from coattail.arrays import TopK
 from coattail.pipeline import candidates, stage_addresses
+from coattail.serve import Tagger
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = [pytest.mark.pipeline, pytest.mark.xdist_group("pipeline")]
@@ -41,6 +46,11 @@ class Clone:
             "GIT_COMMITTER_NAME": "t",
             "GIT_COMMITTER_EMAIL": "t@example.org",
         }
+
+    @property
+    def audit(self) -> Path:
+        """Where stages note the files they open (tests/audit/sitecustomize.py)."""
+        return self.folder.parent / "audit"
 
     def run(self, *words: str, code: int = 0) -> str:
         done = subprocess.run(
@@ -82,10 +92,24 @@ class Clone:
             [experiment.experiment_id], f"tags.`coattail.kind` = '{kind}'", max_results=500
         )
 
+    def resolved_stages(self) -> dict[str, dict[str, list[str]]]:
+        """Dependencies and outputs of every stage as dvc.lock has them."""
+        lock = YAML(typ="safe").load((self.folder / "dvc.lock").read_text())["stages"]
+        return {
+            address: {kind: [one["path"] for one in stage[kind]] for kind in ("deps", "outs")}
+            for address, stage in lock.items()
+        }
+
     def results(self) -> str:
         """A digest of everything computed; run records hold times and ids, so they stay out."""
         digest = hashlib.sha256()
-        for folder in ("data/features", "data/plt", "data/models", "data/ranked", "data/evaluation"):
+        for folder in (
+            "data/features",
+            "data/plt",
+            "data/models",
+            "data/ranked",
+            "data/evaluation",
+        ):
             for path in sorted((self.folder / folder).rglob("*")):
                 if path.is_file():
                     digest.update(str(path.relative_to(self.folder)).encode() + path.read_bytes())
@@ -116,7 +140,12 @@ def clone_of_the_working_tree(folder: Path) -> Clone:
 def done(tmp_path_factory) -> Clone:
     """A clone in which `dvc repro` has run once and its results are committed."""
     clone = clone_of_the_working_tree(tmp_path_factory.mktemp("pipeline") / "project")
+    clone.audit.mkdir()
+    watched = {"COATTAIL_AUDIT": str(clone.audit), "PYTHONPATH": str(ROOT / "tests" / "audit")}
+    clone.env |= watched
     clone.dvc("repro")
+    for name in watched:
+        del clone.env[name]
     clone.commit("results")
     return clone
 
@@ -165,6 +194,26 @@ def test_a_second_repro_runs_nothing_and_makes_no_run(done):
     assert len(done.runs("parent")) == 1
 
 
+def test_stages_open_exactly_the_data_that_dvc_yaml_declares(done):
+    definitions = done.resolved_stages()
+    for address, stage in definitions.items():
+        opened = set()
+        for path in done.audit.glob(f"{address}-*"):
+            opened |= set(path.read_text().splitlines())
+        # Files are first written under a hidden temporary name beside the real one.
+        opened = {path for path in opened if "/." not in path}
+        declared = [*stage["deps"], *stage["outs"], "data/runs"]
+        undeclared = {p for p in opened if not any(_inside(p, folder) for folder in declared)}
+        assert not undeclared, f"{address} opens {sorted(undeclared)[:3]} without declaring it"
+        data = [p for p in stage["deps"] if p.startswith(("data/", "metrics", "plots"))]
+        unread = [p for p in data if not any(_inside(path, p) for path in opened)]
+        assert not unread, f"{address} declares {unread} but never reads it"
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
+
+
 def test_git_sees_only_what_belongs_to_it(done):
     assert done.run("git", "status", "--porcelain") == ""
     tracked = done.run("git", "ls-files", "data", "plots")
@@ -196,6 +245,18 @@ def test_the_best_model_is_registered_and_tags_texts(done):
     )
     assert done.run(sys.executable, "-c", code)
     assert len(done.run("coattail", "tag", "-k", "2", "some words").splitlines()) == 3
+
+
+def test_every_candidate_tags_new_texts_as_the_pipeline_ranked_them(done, monkeypatch):
+    monkeypatch.chdir(done.folder)
+    with gzip.open("data/features/texts/test.jsonl.gz", "rt", encoding="utf-8") as file:
+        texts = [json.loads(line)["text"] for line in file]
+    for name in candidates(done.params()):
+        top, ranked = (
+            Tagger.of_workspace(name).rank(texts, 5),
+            TopK.load(f"data/ranked/{name}/test.npz"),
+        )
+        np.testing.assert_array_equal(top.labels, ranked.labels[:, :5], name)
 
 
 def test_a_forced_stage_gives_one_new_parent_with_the_rest_cached(copy):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -151,7 +151,7 @@ def parts(M: sp.csr_matrix) -> Parts:
     )
 
 
-def as_csr(M: object, name: str = "matrix") -> sp.csr_matrix:
+def as_csr(M: Any, name: str = "matrix") -> sp.csr_matrix:
     """Gate for matrices from outside: CSR, float32, sorted, no duplicates, finite.
 
     The input is never changed; a canonical matrix passes through without a copy.

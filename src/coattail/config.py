@@ -58,6 +58,8 @@ def parse(value: Any, model: type[T] | Any, where: str) -> T:
         return TypeAdapter(model).validate_python(value)
     except ValidationError as error:
         lines = [_explain(item, model, value) for item in error.errors()]
+        if where.endswith(" "):  # the top level has no name to put a dot behind
+            lines = [line.removeprefix(".") for line in lines]
         raise ConfigError("\n".join(f"{where}{line}" for line in lines)) from None
 
 

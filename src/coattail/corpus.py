@@ -8,7 +8,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -60,9 +60,10 @@ class CorpusSplit:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A dataset: ``words`` are the columns of X, ``labels`` those of Y."""
+    """A dataset: ``words`` are the columns of X, ``idf`` their weights, ``labels`` those of Y."""
 
     words: list[str]
+    idf: NDArray[np.float64]
     vocabulary: list[str]
     labels: list[str]
     splits: dict[Split, CorpusSplit]
@@ -80,7 +81,7 @@ def read(raw: Path, manifest: dict[str, Any], texts: Path, params: PreprocessPar
             corpus = _from_texts(source, copies, params)
     if "label_names" in files:
         names = _readable(corpus.labels, readers.label_names(files["label_names"]))
-        corpus = Corpus(corpus.words, corpus.vocabulary, names, corpus.splits, corpus.notes)
+        corpus = replace(corpus, labels=names)
     return corpus
 
 
@@ -211,7 +212,7 @@ def _from_texts(source: _Source, copies: TextFiles, params: PreprocessParams) ->
     log.info("read %s texts, %s different words", f"{total:,}", f"{len(encoder.words):,}")
     names, number = numbering.sorted()
     tokens = {split: rows[split].words.build() for split in SPLITS}
-    words, vocabulary, X, token_ids = _vectorised(tokens, encoder.words, params)
+    words, idf, vocabulary, X, token_ids = _vectorised(tokens, encoder.words, params)
     splits: dict[Split, CorpusSplit] = {}
     for split in SPLITS:
         complete = _ones(rows[split].complete.build(), number) if with_complete else None
@@ -219,7 +220,7 @@ def _from_texts(source: _Source, copies: TextFiles, params: PreprocessParams) ->
         splits[split] = CorpusSplit(
             X[split], token_ids[split], observed, complete, tokens[split].lengths
         )
-    return Corpus(words, vocabulary, names, splits, ids.note(total))
+    return Corpus(words, idf, vocabulary, names, splits, ids.note(total))
 
 
 def _ones(rows: Ragged, number: NDArray[np.int32]) -> sp.csr_matrix:
@@ -234,8 +235,10 @@ def _ones(rows: Ragged, number: NDArray[np.int32]) -> sp.csr_matrix:
 
 def _vectorised(
     tokens: dict[Split, Ragged], seen: list[str], params: PreprocessParams
-) -> tuple[list[str], list[str], dict[Split, sp.csr_matrix], dict[Split, Ragged]]:
-    """Terms, vocabulary, tf-idf and token ids; everything chosen by what stands in train."""
+) -> tuple[
+    list[str], NDArray[np.float64], list[str], dict[Split, sp.csr_matrix], dict[Split, Ragged]
+]:
+    """Terms and their idf, vocabulary, tf-idf, token ids; all chosen by what stands in train."""
     in_order = [tokens[split] for split in SPLITS]
     bags = [text.bag(part, len(seen)) for part in in_order]
     df = text.document_frequency(bags[0])
@@ -255,7 +258,7 @@ def _vectorised(
         X[split] = text.tfidf(sp.csr_matrix(counts[:, chosen]), idf)
         ids[split] = text.token_ids(tokens[split], known, len(seen), params.max_tokens)
     words = [counted.terms[i] for i in chosen.tolist()]
-    return words, [*text.SPECIAL, *(seen[i] for i in known.tolist())], X, ids
+    return words, idf, [*text.SPECIAL, *(seen[i] for i in known.tolist())], X, ids
 
 
 # --- matrices ------------------------------------------------------------------------------------
@@ -283,7 +286,7 @@ def _from_matrices(files: dict[str, Path], copies: TextFiles, params: Preprocess
         for row, cut in zip(rows[split].tolist(), _rows_of(features, params), strict=True):
             copies.write(split, f"{origin}:{row}", " ".join([words[i] for i in cut]))
     labels = [str(i) for i in range(given["train"][1].shape[1])]
-    return Corpus(words, [*text.SPECIAL, *words], labels, splits)
+    return Corpus(words, np.ones(len(words)), [*text.SPECIAL, *words], labels, splits)
 
 
 def _rows_of(features: Ragged, params: PreprocessParams) -> Iterable[list[int]]:

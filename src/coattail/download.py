@@ -242,9 +242,10 @@ class _Fetched:
 
     def get(self, bundle: _Bundle, file: FileParams) -> Path:
         """The file, fetched unless it arrived whole in an earlier attempt."""
-        address = address_of(file)
         if bundle.source is not None:
-            address = f"{bundle.source.rstrip('/')}/{file.name}"
+            address: str | None = f"{bundle.source.rstrip('/')}/{file.name}"
+        else:
+            address = address_of(file)
         if address is None:
             raise DownloadError(f"{bundle.name}: {file.name} has no public address; {REMEDY}")
         key = hashlib.sha256(f"{address} {file.sha256}".encode()).hexdigest()[:16]

@@ -1,10 +1,10 @@
 """What `preprocess` leaves in data/features, read lazily and by memory map.
 
-tfidf/{train,valid,test}/     CSR folder, L2-normalised rows      tfidf/words.txt, idf.npy
-tokens/{train,valid,test}/    ragged token ids                    tokens/vocabulary.txt  [vectors.npy]
-labels/{train,valid,test}/    CSR folder of ones                  labels/names.txt, counts.npy,
-                              inverse_propensity.npy, propensity.json,
-                                  bands.npy           [labels/complete/{train,valid,test}/]
+tfidf/{train,valid,test}/     CSR folder, unit rows         tfidf/words.txt, idf.npy
+tokens/{train,valid,test}/    ragged token ids              tokens/vocabulary.txt, [vectors.npy]
+labels/{train,valid,test}/    CSR folder of ones            labels/names.txt, counts.npy,
+                              inverse_propensity.npy, propensity.json, bands.npy
+labels/complete/{...}/        the complete labels, only of a generated corpus
 texts/{train,valid,test}.jsonl.gz   id and text, for the report and for explanation
 stats.json
 """

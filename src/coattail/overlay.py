@@ -14,7 +14,7 @@ from coattail.config import PARAMS, read_yaml, suggestion
 from coattail.errors import ConfigError
 
 CONF = Path("conf")
-REPLACED = ("dataset",)
+REPLACED = ("dataset", "vectors")
 """Sections that an overlay replaces as a whole: half of two datasets is no dataset."""
 
 
@@ -30,9 +30,7 @@ def available() -> dict[str, Path]:
 def find(name: str) -> Path:
     overlays = available()
     if name not in overlays:
-        raise ConfigError(
-            f"there is no overlay {name!r} in conf/{suggestion(name, list(overlays))}"
-        )
+        raise ConfigError(f"conf/ has no overlay {name!r}{suggestion(name, list(overlays))}")
     return overlays[name]
 
 
@@ -43,21 +41,29 @@ def merge(name: str, data: str | None) -> tuple[str, str]:
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 100
+    yaml.representer.add_representer(type(None), _null)
     before = PARAMS.read_text(encoding="utf-8")
     overlay_text = find(name).read_text(encoding="utf-8")
     text_now = before
     for section in REPLACED:
         text_now = _splice(text_now, overlay_text, section)
     content = yaml.load(text_now)
-    for section, values in yaml.load(overlay_text).items():
+    overlay = yaml.load(overlay_text)
+    for section, values in overlay.items():
         if section not in REPLACED:
             _merge_section(content, section, values)
     if data is not None:
-        content["dataset"]["source"] = data
+        section = "vectors" if "vectors" in overlay else "dataset"
+        content[section]["source"] = data
     text = io.StringIO()
     yaml.dump(content, text)
     check(YAML(typ="safe", pure=True).load(text.getvalue()), f"params.yaml with {name}")
     return before, text.getvalue()
+
+
+def _null(representer: Any, _: None) -> Any:
+    """``source: null`` as people write it, not ``source:``."""
+    return representer.represent_scalar("tag:yaml.org,2002:null", "null")
 
 
 def _splice(text: str, overlay: str, section: str) -> str:
@@ -70,7 +76,7 @@ def _splice(text: str, overlay: str, section: str) -> str:
 
 
 def _lines_of(lines: list[str], section: str) -> tuple[int, int] | None:
-    """First and one-past-last line of a top-level section, comments before the next one left out."""
+    """First and one-past-last line of a section; comments before the next one stay outside."""
     start = next((i for i, line in enumerate(lines) if line.startswith(f"{section}:")), None)
     if start is None:
         return None

@@ -40,6 +40,8 @@ def prepare(
         np.save(folder / "labels" / "counts.npy", counts)
         np.save(folder / "labels" / "inverse_propensity.npy", q)
         np.save(folder / "labels" / "bands.npy", bands)
+        constants = json.dumps(manifest["propensity"], sort_keys=True) + "\n"
+        (folder / "labels" / "propensity.json").write_text(constants, encoding="utf-8")
         stats = _statistics(data, manifest["name"], counts, bands, params)
         if "vectors" in manifest["files"]:
             path = raw / manifest["files"]["vectors"]
@@ -80,6 +82,8 @@ def _texts_per_label(data: Corpus) -> NDArray[np.int64]:
 
 
 def _save(folder: Path, data: Corpus) -> None:
+    (folder / "tfidf").mkdir()
+    np.save(folder / "tfidf" / "idf.npy", data.idf)
     for split, part in data.splits.items():
         save_csr(folder / "tfidf" / split, part.X)
         save_ragged(folder / "tokens" / split, part.tokens)

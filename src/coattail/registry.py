@@ -56,7 +56,7 @@ class PropensityParams(Params):
     A: float = Field(
         default=0.55, ge=0, le=2, description="how fast the propensity grows with frequency"
     )
-    B: float = Field(default=1.5, ge=0, le=100, description="how soon it starts to grow")
+    B: float = Field(default=1.5, gt=0, le=100, description="how soon it starts to grow")
 
 
 class SplitParams(Params):

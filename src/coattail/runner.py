@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from coattail.config import Params, load, read_yaml
+from coattail.config import Params, load, parse, read_yaml
 from coattail.errors import CoattailError, ConfigError
 
 log = logging.getLogger("coattail")
@@ -27,7 +27,8 @@ class RunSettings(Params):
 def settings() -> RunSettings:
     content = read_yaml("params.yaml")
     given = {key: content[key] for key in RunSettings.model_fields if key in content}
-    return RunSettings.model_validate(given)
+    settings: RunSettings = parse(given, RunSettings, "params.yaml: ")
+    return settings
 
 
 def start_logging() -> None:

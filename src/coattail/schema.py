@@ -16,9 +16,9 @@ from coattail.prepare import PreprocessParams
 from coattail.registry import DatasetParams, VectorsParams
 from coattail.rerank import RerankParams
 from coattail.runner import RunSettings
-from coattail.workspace import PublishParams
 from coattail.transfer import TransferParams
 from coattail.tree import TreeParams
+from coattail.workspace import PublishParams
 
 SECTIONS: dict[str, Any] = {
     "dataset": DatasetParams,
@@ -35,6 +35,9 @@ SECTIONS: dict[str, Any] = {
     "publish": PublishParams,
 }
 
+WIRING = {"train_linear": ("train", "tree"), "train_deep": ("tree",)}
+"""Keys with a default that must stand in params.yaml all the same: DVC makes paths of them."""
+
 
 def check(content: dict[str, Any], where: str = "params.yaml") -> None:
     """Raise one ConfigError that lists every mistake in ``content``."""
@@ -48,7 +51,7 @@ def check(content: dict[str, Any], where: str = "params.yaml") -> None:
         f"{where}: section {name!r} is missing" for name in SECTIONS if name not in content
     ]
     present = {key: content[key] for key in settings if key in content}
-    problems += _problems(present, RunSettings, where)
+    problems += _problems(present, RunSettings, f"{where}: ")
     for name, model in SECTIONS.items():
         if name in content:
             problems += _section(name, content[name], model, where)
@@ -86,6 +89,13 @@ def _references(content: dict[str, Any], where: str) -> list[str]:
         made = candidates(content)
     except ConfigError as error:
         return [str(error)]
+    for stage, keys in WIRING.items():
+        for name, section in (content[stage] or {}).items():
+            found += [
+                f"{where}: {stage}.{name}: {key} has to be written out, since dvc.yaml reads it"
+                for key in keys
+                if key not in section
+            ]
     known = {f"{stage}@{name}" for stage in VARIANTS for name in content[stage] or {}}
     for candidate in made.values():
         for address in candidate.made_by:

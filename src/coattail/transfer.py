@@ -14,7 +14,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from scipy.sparse.linalg import svds
 
 from coattail.arrays import Ragged
 from coattail.config import Params
@@ -84,7 +83,7 @@ class TransferParams(Params):
 
 
 class Sample(NamedTuple):
-    """Some texts of each of several labels: those of label j are ``rows[indptr[j]:indptr[j+1]]``."""
+    """Some texts of several labels; those of the j-th are ``rows[indptr[j]:indptr[j + 1]]``."""
 
     indptr: NDArray[np.int64]
     rows: NDArray[np.int64]
@@ -211,24 +210,26 @@ def word_vectors(
 ) -> NDArray[np.float32]:
     """A start for word vectors: the directions of words in the space of labels.
 
-    Words x labels co-occurrence, damped by a square root and by frequency, cut to ``dim`` directions
-    by a truncated SVD and scaled to a mean square entry of 0.01. Words that never occur get zeros.
+    Words x labels co-occurrence, damped by a square root and by frequency, cut to ``dim``
+    directions by a truncated SVD, every word scaled to the length of a random vector with standard
+    deviation 0.1. Words that never occur get zeros.
     """
+    from scipy.sparse.linalg import svds  # slow to import, and rarely needed
+
     texts = sp.csr_matrix(
         (np.ones(len(tokens.values), np.float64), tokens.values, tokens.indptr),
         shape=(tokens.n, vocabulary_size),
     )
     together = sp.csr_matrix(texts.T @ Y).astype(np.float64)
     together.data = np.sqrt(together.data)
-    for axis in (0, 1):
-        mass = np.asarray(together.sum(axis=1 - axis)).ravel()
-        scale = sp.diags(1 / np.sqrt(np.maximum(mass, 1e-12)))
-        together = scale @ together if axis == 0 else together @ scale
+    by_word, by_label = (np.asarray(together.sum(axis=axis)).ravel() for axis in (1, 0))
+    damp = [sp.diags(1 / np.sqrt(np.maximum(mass, 1e-12))) for mass in (by_word, by_label)]
+    together = sp.csr_matrix(damp[0] @ together @ damp[1])
     out = np.zeros((vocabulary_size, dim), np.float32)
     rank = min(dim, min(together.shape) - 1)
     if rank >= 1 and together.nnz:
         start = np.random.default_rng(seed).random(min(together.shape))
-        left, size, _ = svds(sp.csr_matrix(together), k=rank, v0=start)
+        left, size, _ = svds(together, k=rank, v0=start)
         # Signs of singular vectors are free: fix them, so that every run starts alike.
         left = left * np.where(left.sum(axis=0) < 0, -1, 1)
         out[:, :rank] = unit(left * np.sqrt(size)) * (0.1 * np.sqrt(dim))

@@ -177,7 +177,9 @@ class Tree:
 
     def text(self, names: Sequence[str] | None = None, children: int = 4, labels: int = 6) -> str:
         """The tree as indented lines, at most so many children and labels per node."""
-        head = f"{self.n_labels - len(self.unseen)} labels, {self.n_nodes} nodes, depth {self.depth}"
+        head = (
+            f"{self.n_labels - len(self.unseen)} labels, {self.n_nodes} nodes, depth {self.depth}"
+        )
         lines = [f"{head}, {len(self.unseen)} unseen labels apart"]
         self._render(0, names, children, labels, lines)
         return "\n".join(lines)
@@ -189,7 +191,9 @@ class Tree:
         own = self.labels_of(node)
         shown = ", ".join(names[i] if names else str(i) for i in own[:labels])
         more = f", ... {len(own) - labels} more" if len(own) > labels else ""
-        out.append(f"{indent[2:]}node {node}: {self.sizes[node]} labels{': ' * bool(shown)}{shown}{more}")
+        out.append(
+            f"{indent[2:]}node {node}: {self.sizes[node]} labels{': ' * bool(shown)}{shown}{more}"
+        )
         below = self.children_of(node)
         for child in below[:children]:
             self._render(int(child), names, children, labels, out)

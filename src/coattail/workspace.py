@@ -6,11 +6,10 @@ import gzip
 import json
 import tempfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from coattail.arrays import atomic_file
 from coattail.config import Params, load, read_yaml
 from coattail.errors import DataError
 from coattail.evaluation import Evaluation
@@ -34,11 +33,11 @@ class PublishParams(Params):
     )
 
 
-def gather(params: PublishParams) -> Shown:
+def gather(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")) -> Shown:
     """Everything MLflow shows, read from the files DVC keeps."""
     content = read_yaml("params.yaml")
     known = candidates(content)
-    evaluation = Evaluation.load(DATA / "evaluation")
+    evaluation = Evaluation.load(data / "evaluation")
     missing = set(known) - set(evaluation.metrics)
     if missing:
         raise DataError(f"data/evaluation lacks {', '.join(sorted(missing))}; run dvc repro")
@@ -49,30 +48,21 @@ def gather(params: PublishParams) -> Shown:
         if name not in wanted:
             return None
         with tempfile.TemporaryDirectory() as folder:
-            return log_bundle(bundle(Path(folder) / "bundle", name, known, DATA), _example())
+            return log_bundle(bundle(Path(folder) / "bundle", name, known, data), _example(data))
 
     return Shown(
         dataset=str(content["dataset"]["name"]),
         params=tracked_params(),
         records={
-            address: RunRecord.load(DATA / "runs" / f"{address}.json")
+            address: RunRecord.load(data / "runs" / f"{address}.json")
             for address in stage_addresses(content)
         },
         candidates=known,
         metrics=evaluation.metrics,
         best=best,
-        files=sorted(Path("plots").glob("*/*.png")) + sorted((DATA / "evaluation").glob("*.json")),
+        files=sorted(plots.glob("*/*.png")) + sorted((data / "evaluation").glob("*.json")),
         log_model=log_model if wanted else None,
     )
-
-
-def publish_all(params: PublishParams) -> dict[str, Any]:
-    """Publish to the store and note where it went."""
-    shown = gather(params)
-    result = publish(open_store(shown.dataset), shown)
-    with atomic_file(PUBLISHED) as path:
-        path.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
-    return result
 
 
 def sync() -> str:
@@ -102,9 +92,9 @@ def _figure(metrics: dict[str, float], name: str) -> float:
     return value if value == value else float("-inf")
 
 
-def _example() -> str:
+def _example(data: Path) -> str:
     """The first test text, as the example that MLflow shows with a model."""
-    path = DATA / "features" / "texts" / "test.jsonl.gz"
+    path = data / "features" / "texts" / "test.jsonl.gz"
     if not path.exists():
         return "a text to tag"
     with gzip.open(path, "rt", encoding="utf-8") as file:

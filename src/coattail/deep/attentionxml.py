@@ -49,6 +49,8 @@ class AttentionNet(nn.Module):
         self.words = Words(vocabulary_size, dim, params.train_embeddings, params.embedding_dropout)
         self.lstm = BiLstm(dim, params.hidden, params.dropout, params.words_per_step)
         self.queries = nn.Parameter(torch.empty(n_labels, width))
+        own = n_labels if params.label_outputs else 0
+        self.outputs = nn.Parameter(torch.empty(own, width))
         self.fc = Layers([width, *params.fc, 1])
         self.head = (
             CheapHead(params.head_dim, width, n_labels, vocabulary_size) if with_head else None
@@ -78,9 +80,16 @@ class AttentionNet(nn.Module):
     def logits(self, states: Tensor, mask: Tensor, columns: Tensor, head: Tensor | None) -> Tensor:
         """Logits (B, C) of labels ``columns``, int64 (C,) for all texts or (B, C) per text."""
         queries = nn.functional.embedding(columns, self.queries)
-        out = self.fc(contexts(states, mask, queries)).squeeze(-1)
+        out = self.decide(contexts(states, mask, queries), columns)
         if head is not None:
             out = out + (head.gather(1, columns) if columns.dim() == 2 else head[:, columns])
+        return out
+
+    def decide(self, vectors: Tensor, labels: Tensor) -> Tensor:
+        """Logits (..., C) of context vectors (..., C, d) of ``labels`` (C,) or (..., C)."""
+        out = self.fc(vectors).squeeze(-1)
+        if len(self.outputs):
+            out = out + (vectors * nn.functional.embedding(labels, self.outputs)).sum(dim=-1)
         return out
 
     def blocks(self, columns: Tensor | None, device: torch.device) -> Iterator[Tensor]:
@@ -187,7 +196,7 @@ class AttentionNet(nn.Module):
         both = torch.stack([pairs.target, pairs.partner], dim=1)  # (P, 2)
         share = torch.stack([pairs.share, 1 - pairs.share], dim=1)
         vectors = self._context_of(states, mask, pairs.row, both)
-        out = self.fc((share.unsqueeze(2) * vectors).sum(dim=1)).squeeze(-1)
+        out = self.decide((share.unsqueeze(2) * vectors).sum(dim=1), pairs.target)
         if head is not None:
             out = out + (share * head.index_select(0, pairs.row).gather(1, both)).sum(dim=1)
         return out

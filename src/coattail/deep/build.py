@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from coattail.deep.levels import LevelModel
 from coattail.deep.model import DeepModel, params_of, read_facts
+from coattail.deep.params import AttentionXmlParams
 from coattail.deep.train import AnyParams
 
 
-def build(params: AnyParams) -> DeepModel:
-    """The untrained model of ``params``."""
+def build(params: AnyParams) -> DeepModel | LevelModel:
+    """The untrained model of ``params``: over a tree, or over all labels at once."""
+    if isinstance(params, AttentionXmlParams) and params.tree != "flat":
+        return LevelModel(params)
     return DeepModel(params)
 
 
-def load(folder: str | Path, device: str = "cpu") -> DeepModel:
+def load(folder: str | Path, device: str = "cpu") -> DeepModel | LevelModel:
     """A saved model, on ``device`` (whatever it was trained on)."""
     return type(build(params_of(read_facts(folder)))).load(folder, device)

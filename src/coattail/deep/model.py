@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,22 +13,18 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import nn
 
-from coattail import labels, metrics
-from coattail.arrays import Ragged, TopK, as_csr, atomic_folder, best_first
-from coattail.deep import data, start
+from coattail import metrics
+from coattail.arrays import Ragged, TopK, as_csr, atomic_folder
+from coattail.deep import data
 from coattail.deep.attentionxml import AttentionNet
 from coattail.deep.device import explain_memory, keep_freed_memory, resolve, threads
-from coattail.deep.loss import positive_weights
-from coattail.deep.mix import TailMixer
-from coattail.deep.nets import Mixture, initialise
+from coattail.deep.fitting import build_net, fit_net, rank, start_weights, validation_sample
 from coattail.deep.params import AttentionXmlParams, BilstmParams, XmlCnnParams
-from coattail.deep.pooled import BilstmNet, XmlCnnNet
-from coattail.deep.train import AnyParams, Log, Trainer
+from coattail.deep.train import AnyParams, Log
 from coattail.errors import ModelError
 
-AnyNet = AttentionNet | XmlCnnNet | BilstmNet
 FORMAT = 1
 
 
@@ -73,21 +69,24 @@ class DeepModel:
         log : called with the numbers of every epoch and its number.
         checkpoint : file; the caller removes it once the model is saved.
         """
-        Y = as_csr(Y, "Y")
-        data.check_labels(tokens, Y, "training texts")
-        data.check_tokens(tokens, vocabulary_size, "training texts")
-        if valid is not None:
-            valid = (valid[0], as_csr(valid[1], "Y of validation"))
-            data.check_labels(*valid, "validation texts")
-            data.check_tokens(valid[0], vocabulary_size, "validation texts")
-        if vectors is not None:
-            data.check_vectors(vectors, vocabulary_size)
+        Y, valid = check_input(tokens, Y, valid, vocabulary_size, vectors)
         self.device_ = resolve(device)
         if self.device_ == "cpu":
             keep_freed_memory()
         with _threads(threads), self._memory():
             self._start(tokens, Y, vocabulary_size, vectors)
-            self._train(tokens, Y, valid, propensity, log, checkpoint)
+            fit_net(
+                self.net_,
+                self.params,
+                tokens,
+                Y,
+                self._judge(valid),
+                device=self.device_,
+                propensity=propensity,
+                name=f"train {self.params.model}",
+                log=log,
+                checkpoint=checkpoint,
+            )
         return self
 
     def predict(self, tokens: Ragged, k: int) -> TopK:
@@ -153,50 +152,11 @@ class DeepModel:
         start_weights(self.net_, self.params, data.cut(tokens, self.params.max_tokens), Y, vectors)
         self.net_.to(self.device_)
 
-    def _train(
-        self,
-        tokens: Ragged,
-        Y: sp.csr_matrix,
-        valid: tuple[Ragged, sp.csr_matrix] | None,
-        propensity: tuple[float, float],
-        log: Log | None,
-        checkpoint: Path | None,
-    ) -> None:
-        params = self.params
-        counts = labels.counts(Y)
-        weights = positive_weights(params.weighting, counts, tokens.n, propensity, params.beta)
-        weight = None if weights is None else torch.from_numpy(weights).to(self.device_)
-        mixer = Mixer(params, Y, labels.inverse_propensity(counts, tokens.n, *propensity))
-
-        def backward(
-            rows: NDArray[np.int64], generator: torch.Generator, step: int, epoch: int
-        ) -> Tensor:
-            batch = data.pad(tokens, rows, params.max_tokens, self.device_)
-            targets = data.dense_targets(Y, rows, self.device_)
-            mixture, tailmix = mixer.at(len(rows), step, epoch, self.device_)
-            with torch.autocast("cuda", torch.bfloat16, enabled=self.device_.startswith("cuda")):
-                return self.net_.backward(batch, targets, weight, generator, mixture, tailmix)
-
-        Trainer(
-            self.net_,
-            params,
-            data.used_lengths(tokens, params.max_tokens),
-            backward,
-            None if valid is None else self._judge(*valid),
-            device=self.device_,
-            fingerprint=fingerprint(params, tokens, Y),
-            name=f"train {params.model}",
-            log=log,
-            checkpoint=checkpoint,
-        ).run()
-        self.net_.eval()
-
-    def _judge(self, tokens: Ragged, Y: sp.csr_matrix) -> Any:
+    def _judge(self, valid: tuple[Ragged, sp.csr_matrix] | None) -> Callable[[], float] | None:
         """A function that gives nDCG@5 on a random sample of the validation texts."""
-        if tokens.n > self.params.valid_texts:
-            rng = np.random.default_rng([self.params.seed, 11])
-            rows = np.sort(rng.choice(tokens.n, self.params.valid_texts, replace=False))
-            tokens, Y = tokens.take(rows), Y[rows]
+        if valid is None:
+            return None
+        tokens, Y = validation_sample(*valid, self.params)
         return lambda: metrics.ranked(self.predict(tokens, 5), Y, "ndcg", 5)
 
     def _rank(self, batch: data.Batch, k: int) -> TopK:
@@ -205,103 +165,34 @@ class DeepModel:
         return rank(columns, logits, k)
 
     def _memory(self) -> Any:
-        p = self.params
-        return explain_memory(
-            self.device_, label_block=p.label_block, batch=p.batch, max_tokens=p.max_tokens
-        )
+        return memory_advice(self.params, self.device_)
 
 
-class Mixer:
-    """What is mixed at a step: nothing, whole texts, or labels."""
-
-    def __init__(self, params: AnyParams, Y: sp.csr_matrix, rarity: NDArray) -> None:
-        self.params = params
-        self.tailmix = None
-        if params.mix == "tailmix":
-            self.tailmix = TailMixer(
-                Y,
-                rarity,
-                params.mix_targets,
-                params.mix_alpha,
-                params.use_similarity,
-                params.use_graph,
-            )
-
-    def at(
-        self, size: int, step: int, epoch: int, device: str
-    ) -> tuple[Mixture | None, TailMixer | None]:
-        params = self.params
-        if params.mix == "none" or epoch < params.mix_from:
-            return None, None
-        seed = [params.seed, step, 13]
-        if self.tailmix is not None:
-            self.tailmix.seed(seed)
-            return None, self.tailmix
-        rng = np.random.default_rng(seed)
-        share = rng.beta(params.mix_alpha, params.mix_alpha, size).astype(np.float32)
-        partner = torch.from_numpy(rng.permutation(size)).to(device)
-        place = params.mix.removesuffix("mix")
-        return Mixture(partner, torch.from_numpy(share).to(device), place), None
+def memory_advice(params: AnyParams, device: str) -> Any:
+    """What to lower when memory runs out."""
+    return explain_memory(
+        device, label_block=params.label_block, batch=params.batch, max_tokens=params.max_tokens
+    )
 
 
-def build_net(params: AnyParams, n_labels: int, vocabulary_size: int, dim: int) -> AnyNet:
-    """The untrained network of ``params``."""
-    if isinstance(params, AttentionXmlParams):
-        head = params.tree == "flat" and params.candidates > 0
-        return AttentionNet(params, n_labels, vocabulary_size, dim, head)
-    if isinstance(params, XmlCnnParams):
-        return XmlCnnNet(params, n_labels, vocabulary_size, dim)
-    return BilstmNet(params, n_labels, vocabulary_size, dim)
-
-
-def start_weights(
-    net: AnyNet, params: AnyParams, tokens: Ragged, Y: sp.csr_matrix, vectors: NDArray | None
-) -> None:
-    """Fresh weights of one seed; word vectors as given or from the labels."""
-    size, dim = net.words.table.weight.shape
-    initialise(net, torch.Generator().manual_seed(params.seed))
+def check_input(
+    tokens: Ragged,
+    Y: sp.csr_matrix,
+    valid: tuple[Ragged, sp.csr_matrix] | None,
+    vocabulary_size: int,
+    vectors: NDArray | None,
+) -> tuple[sp.csr_matrix, tuple[Ragged, sp.csr_matrix] | None]:
+    """Canonical labels of training and validation, or an error that says what does not fit."""
+    Y = as_csr(Y, "Y")
+    data.check_labels(tokens, Y, "training texts")
+    data.check_tokens(tokens, vocabulary_size, "training texts")
+    if valid is not None:
+        valid = (valid[0], as_csr(valid[1], "Y of validation"))
+        data.check_labels(*valid, "validation texts")
+        data.check_tokens(valid[0], vocabulary_size, "validation texts")
     if vectors is not None:
-        net.words.fill(np.asarray(vectors))
-    elif params.embedding_start == "labels":
-        net.words.fill(start.label_vectors(tokens, Y, size, dim, params.seed))
-    start_outputs(net, tokens, Y, size)
-
-
-@torch.no_grad()
-def start_outputs(net: AnyNet, tokens: Ragged, Y: sp.csr_matrix, vocabulary_size: int) -> None:
-    """Make the untrained net predict how often labels occur, or what a linear model says.
-
-    From zero, Adam would need a thousand steps only to learn that labels are rare.
-    """
-    counts = labels.counts(Y)
-    if not isinstance(net, AttentionNet):
-        odds = (counts + 0.5) / (tokens.n - counts + 0.5)
-        net.output.bias.copy_(torch.from_numpy(np.log(odds).astype(np.float32)))
-    elif net.head is None:
-        share = (counts.sum() + 0.5) / (tokens.n * len(counts) + 1)
-        net.fc.layers[-1].bias.fill_(float(np.log(share / (1 - share))))
-    else:
-        params = net.params
-        net.head.fill(start.linear_head(tokens, Y, vocabulary_size, params.head_dim, params.seed))
-        net.fc.layers[-1].weight.zero_()  # attention starts as a correction of nothing
-
-
-def rank(columns: Tensor, logits: Tensor, k: int) -> TopK:
-    """The best k of scored labels (B, m), ties to the smaller label."""
-    if logits.shape[1] > 4 * k:  # narrow first: sorting all labels twice is the slow part
-        # A stable sort keeps the smaller label first among equal logits.
-        order = logits.sort(dim=1, descending=True, stable=True).indices[:, : 2 * k]
-        columns, logits = columns.gather(1, order), logits.gather(1, order)
-    scores = torch.sigmoid(logits.float())
-    return best_first(columns.cpu().numpy(), scores.cpu().numpy(), k)
-
-
-def fingerprint(params: AnyParams, tokens: Ragged, Y: sp.csr_matrix) -> str:
-    """Tells one training from another: settings and data."""
-    digest = hashlib.sha256(params.model_dump_json().encode())
-    for array in (tokens.indptr, tokens.values, Y.indptr, Y.indices):
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
+        data.check_vectors(vectors, vocabulary_size)
+    return Y, valid
 
 
 def read_facts(folder: str | Path) -> dict[str, Any]:
@@ -324,7 +215,7 @@ def params_of(facts: dict[str, Any]) -> AnyParams:
     return classes[facts["params"]["model"]].model_validate(facts["params"])
 
 
-def load_weights(net: AnyNet, path: Path) -> None:
+def load_weights(net: nn.Module, path: Path) -> None:
     try:
         net.load_state_dict(load_file(path))
     except FileNotFoundError:

@@ -143,14 +143,15 @@ class Layers(nn.Module):
 class CheapHead(nn.Module):
     """Scores all labels from a bag of words and the pooled states: picks attention's candidates.
 
-    The bag's table is fixed; its weights start as a fitted linear model, the rest at zero.
+    The part over words is a linear model fitted beforehand and kept: gradient steps would only fit
+    it too closely. The part over states starts at zero and is learned.
     """
 
     def __init__(self, dim: int, width: int, n_labels: int, vocabulary_size: int) -> None:
         super().__init__()
         self.register_buffer("table", torch.zeros(vocabulary_size, dim))
         self.register_buffer("rarity", torch.ones(vocabulary_size))
-        self.words = nn.Linear(dim, n_labels)
+        self.words = nn.Linear(dim, n_labels).requires_grad_(False)
         self.states = nn.Linear(2 * width, n_labels, bias=False)
 
     @torch.no_grad()

@@ -92,6 +92,9 @@ class AttentionXmlParams(_DeepParams):
         "head, and noise (a CPU option); 0: all labels as in the paper, and no cheap head. With a "
         "tree: parents kept per text (C)",
     )
+    label_outputs: bool = Field(
+        False, description="add a linear output per label to the shared layers (not the paper's)"
+    )
     head_dim: Positive = Field(128, description="rank of the cheap head's linear model of words")
     noise: Share = Field(0.25, description="share of candidates drawn at random")
     init_from_above: bool = Field(True, description="tree: start a level with the level above")
@@ -100,6 +103,8 @@ class AttentionXmlParams(_DeepParams):
     def _tree_needs_candidates(self) -> AttentionXmlParams:
         if self.tree != "flat" and self.candidates == 0:
             raise ValueError(f"tree {self.tree!r} needs candidates >= 1 (parents per text)")
+        if self.tree != "flat" and self.mix in ("wordmix", "hiddenmix"):
+            raise ValueError(f"{self.mix} with tree {self.tree!r}: mixed texts share no candidates")
         return self
 
 

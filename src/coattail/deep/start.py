@@ -40,9 +40,9 @@ def word_rarity(tokens: Ragged, vocabulary_size: int) -> NDArray[np.float64]:
 
 def bags(tokens: Ragged, rarity: NDArray[np.float64]) -> sp.csr_matrix:
     """Texts x words: counts times rarity, scaled as in ``Head``."""
-    X = sp.csr_matrix(
-        (rarity[tokens.values], tokens.values, tokens.indptr), shape=(tokens.n, len(rarity))
-    )
+    # Copies: adding up repeated words below happens in place.
+    parts = (rarity[tokens.values], np.array(tokens.values), np.array(tokens.indptr))
+    X = sp.csr_matrix(parts, shape=(tokens.n, len(rarity)))
     owner = np.repeat(np.arange(tokens.n), tokens.lengths)
     squares = np.bincount(owner, rarity[tokens.values] ** 2, minlength=tokens.n)
     X.data /= np.sqrt(np.maximum(squares, 1e-12))[owner]

@@ -55,7 +55,7 @@ class _Solved(_Weighted):
     max_rounds: int = Field(8, ge=1, description="searches for active rows per label, at most")
     negatives: int = Field(256, ge=1, description="random negatives of the first round")
     prune: float = Field(0.01, ge=0.0, description="weights with |w| below this are dropped")
-    memory_mb: int = Field(1024, ge=16, description="working memory of the solver, all threads")
+    memory_mb: int = Field(1024, ge=16, description="working memory of the solver per thread")
     seed: int = Field(0, ge=0, description="order of coordinate descent")
 
 
@@ -80,18 +80,20 @@ class PltParams(_Solved):
     prune: float = Field(0.1, ge=0.0, description="weights with |w| below this are dropped")
 
 
-class FastxmlParams(_Weighted):
+class FastxmlParams(_Wired):
     """Instance trees that split texts by nDCG (FastXML), or by its propensity-scored form."""
 
     model: Literal["fastxml"] = Field("fastxml", description="ensemble of instance trees")
     trees: int = Field(50, ge=1, description="instance trees")
     leaf: int = Field(10, ge=1, description="texts in a leaf, at most")
     leaf_labels: int = Field(100, ge=1, description="labels kept per leaf")
-    C: float = Field(1.0, gt=0.0, description="weight of a split's logistic loss against |w|_1")
+    C: float = Field(5.0, gt=0.0, description="weight of a split's logistic loss against |w|_1")
     newton: int = Field(10, ge=1, description="outer steps of the separator's solver")
     propensity: bool = Field(
         False, description="gains weighted by 1/p, and re-ranking by label centres (PfastreXML)"
     )
+    propensity_a: float = Field(0.55, gt=0.0, description="A of the dataset's propensities")
+    propensity_b: float = Field(1.5, ge=0.0, description="B of the dataset's propensities")
     alpha: float = Field(
         0.8, ge=0.0, le=1.0, description="PfastreXML: share of the trees in the final score"
     )

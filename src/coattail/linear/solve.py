@@ -20,6 +20,7 @@ from coattail.labels import inverse_propensity, pw_weights, pwcb_weights
 from coattail.linear.params import OvrParams, PltParams
 
 _scratch = threading.local()
+PRIMAL = np.float32(0.1)  # a gradient norm must shrink further than a dual violation for the same w
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def solve(rows: Rows, group: Group, params: OvrParams | PltParams) -> Solved:
     eps, prune = np.float32(params.eps), np.float32(params.prune)
     if params.loss == "logistic":
         found = logistic.train(
-            *rows.parts, first, positives, c_pos, c_neg, eps, params.max_epochs, prune, W
+            *rows.parts, first, positives, c_pos, c_neg, eps * PRIMAL, params.max_epochs, prune, W
         )
     else:
         problem = (*rows.parts, rows.squares, first, positives, keys, c_pos, c_neg)

@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from coattail.arrays import atomic_file
 from coattail.config import Params

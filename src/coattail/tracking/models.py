@@ -11,7 +11,7 @@ REQUIRED = ("numba", "numpy", "pydantic", "psutil", "ruamel.yaml", "safetensors"
 def log_bundle(bundle: Path, example: str) -> str:
     """Log into the active run; return the model's address."""
     import mlflow
-    import pandas
+    import pandas  # type: ignore[import-untyped]
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
     from mlflow.types.schema import Array, Object, Property

@@ -1,0 +1,193 @@
+"""Fitting one network: where it starts, what a step does, how it is judged and ranks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coattail import labels
+from coattail.arrays import Ragged, TopK, best_first
+from coattail.deep import data, start
+from coattail.deep.attentionxml import AttentionNet
+from coattail.deep.loss import positive_weights
+from coattail.deep.mix import TailMixer
+from coattail.deep.nets import Mixture, initialise
+from coattail.deep.params import AttentionXmlParams, XmlCnnParams
+from coattail.deep.pooled import BilstmNet, XmlCnnNet
+from coattail.deep.train import AnyParams, Log, Trainer
+
+AnyNet = AttentionNet | XmlCnnNet | BilstmNet
+# Labels to attend to for the rows of a batch at a step: int64 (B, C); None: the net's choice.
+Columns = Callable[[NDArray[np.int64], int], Tensor]
+
+
+def fit_net(
+    net: AnyNet,
+    params: AnyParams,
+    tokens: Ragged,
+    Y: sp.csr_matrix,
+    judge: Callable[[], float] | None,
+    *,
+    device: str,
+    propensity: tuple[float, float],
+    name: str,
+    identity: bytes = b"",
+    columns: Columns | None = None,
+    log: Log | None = None,
+    checkpoint: Path | None = None,
+) -> None:
+    """Train ``net`` on texts and labels (n, L) and leave the best weights in it."""
+    counts = labels.counts(Y)
+    weights = positive_weights(params.weighting, counts, tokens.n, propensity, params.beta)
+    weight = None if weights is None else torch.from_numpy(weights).to(device)
+    mixer = Mixer(params, Y, labels.inverse_propensity(counts, tokens.n, *propensity))
+
+    def backward(
+        rows: NDArray[np.int64], generator: torch.Generator, step: int, epoch: int
+    ) -> Tensor:
+        batch = data.pad(tokens, rows, params.max_tokens, device)
+        targets = data.dense_targets(Y, rows, device)
+        mixture, tailmix = mixer.at(len(rows), step, epoch, device)
+        with torch.autocast("cuda", torch.bfloat16, enabled=device.startswith("cuda")):
+            if columns is None or not isinstance(net, AttentionNet):
+                return net.backward(batch, targets, weight, generator, mixture, tailmix)
+            return net.backward_columns(
+                net.encode(batch, generator),
+                targets,
+                columns(rows, step),
+                weight,
+                generator,
+                batch,
+                tailmix,
+            )
+
+    Trainer(
+        net,
+        params,
+        data.used_lengths(tokens, params.max_tokens),
+        backward,
+        judge,
+        device=device,
+        fingerprint=fingerprint(params, tokens, Y, identity),
+        name=name,
+        log=log,
+        checkpoint=checkpoint,
+    ).run()
+    net.eval()
+
+
+def validation_sample(
+    tokens: Ragged, Y: sp.csr_matrix, params: AnyParams
+) -> tuple[Ragged, sp.csr_matrix]:
+    """At most ``valid_texts`` random texts: the first ones of a file are seldom typical."""
+    if tokens.n <= params.valid_texts:
+        return tokens, Y
+    rng = np.random.default_rng([params.seed, 11])
+    rows = np.sort(rng.choice(tokens.n, params.valid_texts, replace=False))
+    return tokens.take(rows), Y[rows]
+
+
+class Mixer:
+    """What is mixed at a step: nothing, whole texts, or labels."""
+
+    def __init__(self, params: AnyParams, Y: sp.csr_matrix, rarity: NDArray) -> None:
+        self.params = params
+        self.tailmix = None
+        if params.mix == "tailmix":
+            self.tailmix = TailMixer(
+                Y,
+                rarity,
+                params.mix_targets,
+                params.mix_alpha,
+                params.use_similarity,
+                params.use_graph,
+            )
+
+    def at(
+        self, size: int, step: int, epoch: int, device: str
+    ) -> tuple[Mixture | None, TailMixer | None]:
+        params = self.params
+        if params.mix == "none" or epoch < params.mix_from:
+            return None, None
+        seed = [params.seed, step, 13]
+        if self.tailmix is not None:
+            self.tailmix.seed(seed)
+            return None, self.tailmix
+        rng = np.random.default_rng(seed)
+        share = rng.beta(params.mix_alpha, params.mix_alpha, size).astype(np.float32)
+        partner = torch.from_numpy(rng.permutation(size)).to(device)
+        place = params.mix.removesuffix("mix")
+        return Mixture(partner, torch.from_numpy(share).to(device), place), None
+
+
+def build_net(params: AnyParams, n_labels: int, vocabulary_size: int, dim: int) -> AnyNet:
+    """The untrained network of ``params``; torch's global random numbers stay as they are."""
+    with torch.random.fork_rng(devices=[]):
+        return _net(params, n_labels, vocabulary_size, dim)
+
+
+def _net(params: AnyParams, n_labels: int, vocabulary_size: int, dim: int) -> AnyNet:
+    if isinstance(params, AttentionXmlParams):
+        head = params.tree == "flat" and params.candidates > 0
+        return AttentionNet(params, n_labels, vocabulary_size, dim, head)
+    if isinstance(params, XmlCnnParams):
+        return XmlCnnNet(params, n_labels, vocabulary_size, dim)
+    return BilstmNet(params, n_labels, vocabulary_size, dim)
+
+
+def start_weights(
+    net: AnyNet, params: AnyParams, tokens: Ragged, Y: sp.csr_matrix, vectors: NDArray | None
+) -> None:
+    """Fresh weights of one seed; word vectors as given or from the labels."""
+    size, dim = net.words.table.weight.shape
+    initialise(net, torch.Generator().manual_seed(params.seed))
+    if vectors is not None:
+        net.words.fill(np.asarray(vectors))
+    elif params.embedding_start == "labels":
+        net.words.fill(start.label_vectors(tokens, Y, size, dim, params.seed))
+    start_outputs(net, tokens, Y, size)
+
+
+@torch.no_grad()
+def start_outputs(net: AnyNet, tokens: Ragged, Y: sp.csr_matrix, vocabulary_size: int) -> None:
+    """Make the untrained net predict how often labels occur, or what a linear model says.
+
+    From zero, Adam would need a thousand steps only to learn that labels are rare.
+    """
+    counts = labels.counts(Y)
+    if not isinstance(net, AttentionNet):
+        odds = (counts + 0.5) / (tokens.n - counts + 0.5)
+        net.output.bias.copy_(torch.from_numpy(np.log(odds).astype(np.float32)))
+    elif net.head is None:
+        share = (counts.sum() + 0.5) / (tokens.n * len(counts) + 1)
+        net.fc.layers[-1].bias.fill_(float(np.log(share / (1 - share))))
+    else:
+        params = net.params
+        net.head.fill(start.linear_head(tokens, Y, vocabulary_size, params.head_dim, params.seed))
+        net.outputs.zero_()
+        net.fc.layers[-1].weight.zero_()  # attention starts as a correction of nothing
+
+
+def rank(columns: Tensor, logits: Tensor, k: int) -> TopK:
+    """The best k of scored labels (B, m), ties to the smaller label."""
+    if logits.shape[1] > 4 * k:  # narrow first: sorting all labels twice is the slow part
+        # A stable sort keeps the smaller label first among equal logits.
+        order = logits.sort(dim=1, descending=True, stable=True).indices[:, : 2 * k]
+        columns, logits = columns.gather(1, order), logits.gather(1, order)
+    scores = torch.sigmoid(logits.float())
+    return best_first(columns.cpu().numpy(), scores.cpu().numpy(), k)
+
+
+def fingerprint(params: AnyParams, tokens: Ragged, Y: sp.csr_matrix, identity: bytes = b"") -> str:
+    """Tells one training from another: settings, data, and what else is its own."""
+    digest = hashlib.sha256(params.model_dump_json().encode() + identity)
+    for array in (tokens.indptr, tokens.values, Y.indptr, Y.indices):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

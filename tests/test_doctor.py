@@ -1,0 +1,92 @@
+"""`coattail doctor` finds what goes wrong in practice and says what to do."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from coattail import doctor, tracking
+from coattail.cli import main
+
+ROOT = Path(__file__).resolve().parents[1]
+DEAD = 2**22 + 7  # above the largest process id Linux gives
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("MLFLOW_TRACKING_URI", "DVC_EXP_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    shutil.copy(ROOT / "params.yaml", "params.yaml")
+    Path(".gitignore").write_text("*.db\n.dvc/\ndata/\n")
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "start"]):
+        subprocess.run([*git, *words], check=True)
+    return tmp_path
+
+
+def findings(level: str) -> list[doctor.Finding]:
+    return [finding for finding in doctor.examine() if finding.level == level]
+
+
+def problems() -> str:
+    return "\n".join(f"{one.what} -> {one.remedy}" for one in findings("problem"))
+
+
+def test_a_healthy_project_has_no_problem(project):
+    result = CliRunner().invoke(main, ["doctor"])
+    assert result.exit_code == 0, result.output
+    assert "params.yaml is valid" in result.output
+    assert "the MLflow store answers" in result.output
+
+
+def test_a_parent_left_open_is_found_and_closed(project):
+    with tracking.stage("download", None, None):
+        pass
+    assert "was left open" in problems()
+    result = CliRunner().invoke(main, ["doctor", "--close"])
+    assert result.exit_code == 0, result.output
+    assert "closed" in result.output
+    assert problems() == ""
+
+
+def test_a_store_that_cannot_be_reached_is_a_problem_with_its_address(project, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    assert "http://127.0.0.1:9" in problems()
+    assert CliRunner().invoke(main, ["doctor"]).exit_code == 1
+
+
+def test_a_missing_gpu_is_a_problem_if_asked_for_and_a_note_if_not(project):
+    assert any("no GPU" in one.what for one in findings("note"))
+    params = Path("params.yaml")
+    params.write_text(params.read_text().replace("device: auto", "device: cuda", 1))
+    assert "cuda" in problems()
+
+
+def test_a_stale_lock_names_the_dead_process(project):
+    Path(".dvc/tmp").mkdir(parents=True)
+    holder = {"pid": DEAD, "cmd": "dvc repro"}
+    Path(".dvc/tmp/rwlock").write_text(json.dumps({"/x": {"write": holder, "read": []}}))
+    assert f"dead process {DEAD}" in problems()
+
+
+def test_broken_params_are_a_problem(project):
+    params = Path("params.yaml")
+    params.write_text(params.read_text().replace("min_df:", "min_dg:"))
+    assert "did you mean 'min_df'" in problems()
+
+
+def test_strays_leftovers_and_edits_are_notes(project):
+    Path("data/ranked/old").mkdir(parents=True)
+    Path("data/models/.dismec.abc").mkdir(parents=True)
+    params = Path("params.yaml")
+    params.write_text(params.read_text() + "\n")
+    notes = "\n".join(one.what for one in findings("note"))
+    assert "data/ranked/old" in notes
+    assert "half-written" in notes
+    assert "params.yaml" in notes

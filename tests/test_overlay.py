@@ -1,0 +1,116 @@
+"""`coattail use`: overlays merge into params.yaml, keep its comments, and refuse mistakes."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from coattail import overlay
+from coattail.cli import main
+from coattail.config import read_yaml
+from coattail.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "params.yaml", "params.yaml")
+    shutil.copytree(ROOT / "conf", "conf")
+    return tmp_path
+
+
+def comments(text: str) -> list[str]:
+    return [line[line.index("#") :] for line in text.splitlines() if "#" in line]
+
+
+def outside_dataset(text: str) -> str:
+    before, after = text.split("\ndataset:")
+    return before + after[after.index("\nvectors:") :]
+
+
+def test_a_dataset_replaces_the_dataset_and_leaves_everything_else_alone(project):
+    before = Path("params.yaml").read_text()
+    overlay.use("bibtex", None)
+    after = Path("params.yaml").read_text()
+    assert read_yaml("params.yaml")["dataset"]["name"] == "bibtex"
+    assert outside_dataset(before) == outside_dataset(after)
+
+
+def test_there_and_back_gives_the_same_bytes(project):
+    before = Path("params.yaml").read_bytes()
+    overlay.use("bibtex", None)
+    overlay.use("demo", None)
+    assert Path("params.yaml").read_bytes() == before
+
+
+def test_using_what_is_used_changes_nothing(project):
+    before = Path("params.yaml").read_bytes()
+    assert overlay.use("demo", None) == ""
+    assert Path("params.yaml").read_bytes() == before
+
+
+def test_data_points_the_dataset_at_a_folder(project):
+    overlay.use("eurlex57k", "../somewhere")
+    assert read_yaml("params.yaml")["dataset"]["source"] == "../somewhere"
+
+
+def test_data_of_a_vectors_overlay_points_the_vectors_at_it(project):
+    overlay.use("vectors/glove-6b-100d", "../vectors")
+    params = read_yaml("params.yaml")
+    assert params["vectors"]["source"] == "../vectors"
+    assert params["dataset"]["source"] is None
+
+
+def test_a_preset_adds_variants_and_null_takes_one_out(project):
+    Path("conf/preset").mkdir(exist_ok=True)
+    Path("conf/preset/mine.yaml").write_text(
+        "train_linear:\n"
+        "  new: {model: ovr, train: features/tfidf/train, tree: flat, C: 3.0}\n"
+        "  dismec-pwcb: null\n"
+    )
+    before = Path("params.yaml").read_text()
+    overlay.use("preset/mine", None)
+    section = read_yaml("params.yaml")["train_linear"]
+    assert section["new"]["C"] == 3.0
+    assert "dismec-pwcb" not in section
+    assert "dismec" in section
+    assert set(comments(before)) == set(comments(Path("params.yaml").read_text()))
+
+
+def test_what_fails_the_schema_is_refused_and_nothing_is_written(project):
+    Path("conf/dataset/odd.yaml").write_text("dataset: {name: odd, format: jsonl, fles: {}}\n")
+    before = Path("params.yaml").read_bytes()
+    with pytest.raises(
+        ConfigError, match=r"dataset\.fles: unknown parameter; did you mean 'files'"
+    ):
+        overlay.use("odd", None)
+    assert Path("params.yaml").read_bytes() == before
+
+
+def test_an_unknown_name_gets_a_suggestion(project):
+    with pytest.raises(ConfigError, match="did you mean 'eurlex57k'"):
+        overlay.use("eurlex57", None)
+
+
+def test_the_command_shows_the_difference_and_a_dry_run_writes_nothing(project):
+    before = Path("params.yaml").read_bytes()
+    result = CliRunner().invoke(main, ["use", "bibtex", "--dry-run"])
+    assert result.exit_code == 0
+    assert "+  name: bibtex" in result.output
+    assert "-  name: demo" in result.output
+    assert Path("params.yaml").read_bytes() == before
+
+
+def test_the_command_fails_with_a_message_not_a_traceback(project):
+    result = CliRunner().invoke(main, ["use", "nothing-like-it"])
+    assert result.exit_code == 1
+    assert result.output.startswith("error: conf/ has no overlay")
+
+
+def test_datasets_are_listed_with_their_titles(project):
+    output = CliRunner().invoke(main, ["datasets"]).output
+    assert "eurlex57k" in output
+    assert "Generated corpus" in output

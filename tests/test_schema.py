@@ -1,0 +1,81 @@
+"""The whole of params.yaml: sections, references between them, candidates' names."""
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from coattail.config import read_yaml
+from coattail.errors import ConfigError
+from coattail.pipeline import candidates, remove_strays, stage_addresses
+from coattail.schema import check
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def params():
+    return copy.deepcopy(read_yaml(ROOT / "params.yaml"))
+
+
+def test_the_shipped_params_are_fine(params):
+    check(params)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda p: p.update(trian_linear={}), "unknown section 'trian_linear'; did you mean"),
+        (lambda p: p.pop("evaluate"), "section 'evaluate' is missing"),
+        (lambda p: p.update(threads="two"), "threads: got 'two'"),
+        (lambda p: p["train_linear"]["dismec"].update(tree="flt"), "needs build_plt.flt"),
+        (lambda p: p["train_linear"]["dismec"].update(train="augmented/x"), "augment_tails.x"),
+        (lambda p: p["rerank"]["dismec-rerank"].update(base="dismek"), "did you mean 'dismec'"),
+        (lambda p: p["rerank"].update(dismec={"base": "bonsai"}), "has the name of"),
+        (lambda p: p["evaluate"].update(base="nobody"), "evaluate.base: no candidate 'nobody'"),
+        (lambda p: p.update(train_linear=[1]), "wanted named variants"),
+        (lambda p: p["train_linear"].update({"a b": {"model": "ovr"}}), "letters, digits"),
+        (lambda p: p["train_linear"]["dismec"].pop("tree"), "tree has to be written out"),
+    ],
+)
+def test_every_mistake_is_named(params, change, message):
+    change(params)
+    with pytest.raises(ConfigError) as error:
+        check(params)
+    assert message in str(error.value)
+
+
+def test_candidates_that_build_on_each_other_are_refused(params):
+    params["rerank"] = {"a": {"base": "b"}, "b": {"base": "a"}}
+    with pytest.raises(ConfigError, match="circle: a -> b -> a"):
+        candidates(params)
+
+
+def test_a_candidate_knows_what_made_it(params):
+    found = candidates(params)["ensemble-rerank"]
+    assert found.family == "ensemble"
+    assert found.sources == ("dismec-attentionxml",)
+    assert found.tail_methods == ("rerank",)
+    assert found.made_by[-1] == "rerank@ensemble-rerank"
+    assert {"train_linear@dismec", "train_deep@attentionxml", "build_plt@flat"} < set(found.made_by)
+    assert candidates(params)["dismec-taug"].tail_methods == ("taug",)
+    assert candidates(params)["dismec-rerank"].family == "linear"
+
+
+def test_strays_are_what_params_no_longer_name(params, tmp_path):
+    for path in ("ranked/dismec/x", "ranked/old/x", "runs/download.json", "runs/rerank@old.json"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+    strays = [tmp_path / "ranked/old", tmp_path / "runs/rerank@old.json"]
+    assert remove_strays(params, "ranked", "runs", data=tmp_path, dry_run=True) == strays
+    assert strays[0].exists()
+    remove_strays(params, "ranked", "runs", data=tmp_path)
+    assert not any(path.exists() for path in strays)
+    assert (tmp_path / "ranked/dismec/x").exists()
+
+
+def test_stage_addresses_are_those_of_dvc(params):
+    addresses = stage_addresses(params)
+    assert addresses[:2] == ["download", "preprocess"]
+    assert "train_linear@dismec" in addresses
+    assert addresses[-1] == "evaluate"

@@ -1,0 +1,65 @@
+"""New texts become the same features as in the pipeline."""
+
+import json
+
+import numpy as np
+import pytest
+
+from coattail.errors import ModelError
+from coattail.features import Features
+from coattail.prepare import PreprocessParams, prepare
+from coattail.serve import Featurizer, Tagger
+
+TEXTS = [
+    "The cat sat on the mat, the CAT!",
+    "a dog and a cat",
+    "the mat and the dog sat",
+    "",
+    "words nobody has seen",
+    "A dog sat on a dog",
+]
+
+
+@pytest.fixture
+def features(tmp_path):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for split in ("train", "valid", "test"):
+        lines = [
+            json.dumps({"id": f"{split}{i}", "text": text, "labels": ["x"]})
+            for i, text in enumerate(TEXTS)
+        ]
+        (raw / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    manifest = {
+        "name": "toy",
+        "format": "jsonl",
+        "files": {split: f"{split}.jsonl" for split in ("train", "valid", "test")},
+        "propensity": {"A": 0.55, "B": 1.5},
+    }
+    (raw / "manifest.json").write_text(json.dumps(manifest))
+    prepare(raw, tmp_path / "features", PreprocessParams(min_df=2, ngrams=2))
+    return Features(tmp_path / "features")
+
+
+def test_tfidf_of_a_new_text_is_that_of_the_pipeline_bit_for_bit(features):
+    assert any(" " in word for word in features.words)
+    X, expected = Featurizer(features).tfidf(TEXTS), features.X("test")
+    np.testing.assert_array_equal(X.indptr, expected.indptr)
+    np.testing.assert_array_equal(X.indices, expected.indices)
+    np.testing.assert_array_equal(X.data, expected.data)
+
+
+def test_tokens_of_a_new_text_are_those_of_the_pipeline(features):
+    tokens, expected = Featurizer(features).tokens(TEXTS), features.tokens("test")
+    np.testing.assert_array_equal(tokens.indptr, expected.indptr)
+    np.testing.assert_array_equal(tokens.values, expected.values)
+
+
+def test_no_texts_give_no_rows(features):
+    assert Featurizer(features).tfidf([]).shape[0] == 0
+    assert Featurizer(features).tokens([]).n == 0
+
+
+def test_a_folder_that_is_no_bundle_is_refused(tmp_path):
+    with pytest.raises(ModelError, match="not a coattail bundle"):
+        Tagger.of_bundle(tmp_path)
