@@ -20,6 +20,7 @@ def main(variant: str) -> None:
             valid=(features.tokens("valid"), features.Y("valid")),
             vectors=features.vectors,
             vocabulary_size=len(features.vocabulary),
+            label_names=features.label_names,
             device=device,
             threads=settings.threads,
             log=run.log,

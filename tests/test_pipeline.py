@@ -198,7 +198,7 @@ def test_stages_open_exactly_the_data_that_dvc_yaml_declares(done):
     definitions = done.resolved_stages()
     for address, stage in definitions.items():
         opened = set()
-        for path in done.audit.glob(f"{address}-*"):
+        for path in done.audit.glob(f"{address}+*"):
             opened |= set(path.read_text().splitlines())
         # Files are first written under a hidden temporary name beside the real one.
         opened = {path for path in opened if "/." not in path}

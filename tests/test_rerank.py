@@ -278,6 +278,17 @@ def test_counts_without_the_validation_texts_are_a_clear_error():
         learn(ranking, Y, np.zeros(L, np.int64), q, params(strategy="learned"))
 
 
+def test_learning_without_validation_texts_is_a_clear_error_and_fixed_weights_do_without():
+    ranking, Y, counts, q, _ = world(n=20)
+    none, no_labels = TopK(ranking.labels[:0], ranking.scores[:0]), Y[:0]
+    with pytest.raises(DataError, match="need validation texts"):
+        Reranker(params(strategy="learned")).fit(none, no_labels, counts, q)
+    model = Reranker(params()).fit(none, no_labels, counts, q)
+    np.testing.assert_array_equal(
+        model.predict(ranking, 5).labels, apply(ranking, np.where(counts > 0, q, 0), 5).labels
+    )
+
+
 def test_a_ranking_with_more_labels_than_fitted_is_a_clear_error():
     ranking, Y, counts, q, _ = world(n=100)
     model = Reranker(params()).fit(ranking, Y, counts, q)

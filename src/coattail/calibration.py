@@ -17,7 +17,6 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 from scipy.special import expit
 
 from coattail.arrays import TopK, as_csr
@@ -160,6 +159,8 @@ def _scale(topk: TopK) -> Floats:
 
 
 def _fit_isotonic(z: Floats, truth: Floats) -> dict[str, Any]:
+    from scipy.optimize import isotonic_regression  # slow to import, and needed only here
+
     order = np.argsort(z, kind="stable")
     fitted = isotonic_regression(truth[order])
     edges = fitted.blocks

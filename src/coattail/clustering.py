@@ -63,7 +63,7 @@ def _shallow(params: ShallowTree, levels: list[Clusters]) -> list[Clusters]:
 def _unbalanced(
     params: KmeansTree, V: sp.csr_matrix, seen: NDArray[np.int32], seed: int
 ) -> list[Clusters]:
-    """Split clusters larger than a leaf into at most k, ``levels`` times; others stay as they are."""
+    """Split clusters larger than a leaf into at most k, ``levels`` times; others stay."""
     rng = np.random.default_rng(seed)
     levels, rows = [[seen]], parts(V)
     for _ in range(params.levels):

@@ -151,6 +151,8 @@ def learn(
     inverse_propensity : float (L,)
         q of the same counts.
     """
+    if topk.n == 0:
+        raise DataError("learned weights need validation texts, got none; use a fixed strategy")
     train = _train_counts(counts, Y)
     q = _as_of(train, counts, inverse_propensity)
     judged = metrics.judge(topk, Y, q)

@@ -66,7 +66,7 @@ class TransferParams(Params):
     dropout: float = Field(0.2, ge=0.0, lt=1.0, description="share of word vector entries dropped")
     scale: float = Field(10.0, gt=0.0, description="length of a text's vector at the start")
     # --- training of the head classifier
-    epochs: int = Field(6, ge=1, description="passes over the texts with a head label")
+    epochs: int = Field(8, ge=1, description="passes over the texts with a head label")
     batch: int = Field(64, ge=1, description="texts per step")
     lr: float = Field(2e-3, gt=0.0, description="step size of word vectors and LSTM")
     lr_top: float = Field(1e-2, gt=0.0, description="step size of everything above the LSTM")
@@ -232,5 +232,7 @@ def word_vectors(
         left, size, _ = svds(together, k=rank, v0=start)
         # Signs of singular vectors are free: fix them, so that every run starts alike.
         left = left * np.where(left.sum(axis=0) < 0, -1, 1)
+        # Rows of words that never occur hold rounding errors, which scaling would blow up.
+        left = left * (by_word > 0)[:, None]
         out[:, :rank] = unit(left * np.sqrt(size)) * (0.1 * np.sqrt(dim))
     return out

@@ -1,4 +1,4 @@
-"""Label trees: built by clustering labels, two arrays on disk, the same for linear and deep models."""
+"""Label trees from clustered labels: two arrays on disk, one form for linear and deep models."""
 
 from __future__ import annotations
 
@@ -175,14 +175,22 @@ class Tree:
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, names: Sequence[str] | None = None, children: int = 4, labels: int = 6) -> str:
-        """The tree as indented lines, at most so many children and labels per node."""
+    def text(
+        self,
+        names: Sequence[str] | None = None,
+        children: int = 4,
+        labels: int = 6,
+        lines: int = 40,
+    ) -> str:
+        """The tree as indented lines: so many children and labels per node, and lines, at most."""
         head = (
             f"{self.n_labels - len(self.unseen)} labels, {self.n_nodes} nodes, depth {self.depth}"
         )
-        lines = [f"{head}, {len(self.unseen)} unseen labels apart"]
-        self._render(0, names, children, labels, lines)
-        return "\n".join(lines)
+        out = [f"{head}, {len(self.unseen)} unseen labels apart"]
+        self._render(0, names, children, labels, out)
+        if len(out) > lines:
+            out[lines:] = [f"... {len(out) - lines} more lines"]
+        return "\n".join(out)
 
     def _render(
         self, node: int, names: Sequence[str] | None, children: int, labels: int, out: list[str]
@@ -204,7 +212,7 @@ class Tree:
 def label_vectors(
     X: sp.csr_matrix, Y: sp.csr_matrix, representation: str = "input"
 ) -> sp.csr_matrix:
-    """Labels as unit rows: the normalised sum of their texts' rows, of their neighbours, or both."""
+    """Labels as unit rows: the sum of their texts' rows, of the labels beside them, or both."""
     X, Y = as_csr(X, "X"), as_csr(Y, "Y")
     views = []
     if representation in ("input", "both"):

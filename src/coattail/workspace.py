@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from coattail import leaderboard
 from coattail.config import Params, load, read_yaml
 from coattail.errors import DataError
 from coattail.evaluation import Evaluation
@@ -60,6 +61,7 @@ def gather(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")
         candidates=known,
         metrics=evaluation.metrics,
         best=best,
+        note=f"```\n{leaderboard.text(evaluation)}```\n",
         files=sorted(plots.glob("*/*.png")) + sorted((data / "evaluation").glob("*.json")),
         log_model=log_model if wanted else None,
     )

@@ -13,7 +13,7 @@ if folder and stage:
             path = os.path.relpath(os.fsdecode(arguments[0]))
             if path.startswith(("data/", "metrics/", "plots/")) and path not in opened:
                 opened.add(path)
-                with open(os.path.join(folder, f"{stage}-{os.getpid()}"), "a") as file:
+                with open(os.path.join(folder, f"{stage}+{os.getpid()}"), "a") as file:
                     file.write(path + "\n")
 
     sys.addaudithook(note)

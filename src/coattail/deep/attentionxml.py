@@ -49,8 +49,7 @@ class AttentionNet(nn.Module):
         self.words = Words(vocabulary_size, dim, params.train_embeddings, params.embedding_dropout)
         self.lstm = BiLstm(dim, params.hidden, params.dropout, params.words_per_step)
         self.queries = nn.Parameter(torch.empty(n_labels, width))
-        own = n_labels if params.label_outputs else 0
-        self.outputs = nn.Parameter(torch.empty(own, width))
+        self.outputs = nn.Parameter(torch.empty(n_labels, width)) if params.label_outputs else None
         self.fc = Layers([width, *params.fc, 1])
         self.head = (
             CheapHead(params.head_dim, width, n_labels, vocabulary_size) if with_head else None
@@ -88,7 +87,7 @@ class AttentionNet(nn.Module):
     def decide(self, vectors: Tensor, labels: Tensor) -> Tensor:
         """Logits (..., C) of context vectors (..., C, d) of ``labels`` (C,) or (..., C)."""
         out = self.fc(vectors).squeeze(-1)
-        if len(self.outputs):
+        if self.outputs is not None:
             out = out + (vectors * nn.functional.embedding(labels, self.outputs)).sum(dim=-1)
         return out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from pathlib import Path
 
 from coattail.deep.levels import LevelModel
@@ -15,6 +16,13 @@ def build(params: AnyParams) -> DeepModel | LevelModel:
     if isinstance(params, AttentionXmlParams) and params.tree != "flat":
         return LevelModel(params)
     return DeepModel(params)
+
+
+def forget(checkpoint: Path) -> None:
+    """Remove a checkpoint, and those of the levels of a tree beside it."""
+    checkpoint.unlink(missing_ok=True)
+    for file in checkpoint.parent.glob(f"{glob.escape(checkpoint.stem)}-tree*-level*"):
+        file.unlink(missing_ok=True)
 
 
 def load(folder: str | Path, device: str = "cpu") -> DeepModel | LevelModel:

@@ -171,7 +171,8 @@ def start_outputs(net: AnyNet, tokens: Ragged, Y: sp.csr_matrix, vocabulary_size
     else:
         params = net.params
         net.head.fill(start.linear_head(tokens, Y, vocabulary_size, params.head_dim, params.seed))
-        net.outputs.zero_()
+        if net.outputs is not None:
+            net.outputs.zero_()
         net.fc.layers[-1].weight.zero_()  # attention starts as a correction of nothing
 
 

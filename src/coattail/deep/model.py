@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +24,7 @@ from coattail.deep.fitting import build_net, fit_net, rank, start_weights, valid
 from coattail.deep.params import AttentionXmlParams, BilstmParams, XmlCnnParams
 from coattail.deep.train import AnyParams, Log
 from coattail.errors import ModelError
+from coattail.tree import Tree
 
 FORMAT = 1
 
@@ -47,7 +48,7 @@ class DeepModel:
         vocabulary_size: int,
         valid: tuple[Ragged, sp.csr_matrix] | None = None,
         vectors: NDArray | None = None,
-        trees: None = None,
+        trees: Sequence[Tree] | None = None,
         propensity: tuple[float, float] = (0.55, 1.5),
         device: str = "cpu",
         threads: int = 0,
@@ -63,11 +64,12 @@ class DeepModel:
         valid : tokens and labels that choose the best weights (by nDCG@5) and the early stop.
         vectors : float (vocabulary_size, d), optional
             Pre-trained word vectors.
+        trees : not used here; models over a tree take them.
         propensity : the data set's constants A and B, for PW, PW-cb and TailMix.
         device : a name for ``device.resolve``.
         threads : CPU threads, 0 for torch's choice.
         log : called with the numbers of every epoch and its number.
-        checkpoint : file; the caller removes it once the model is saved.
+        checkpoint : file; the caller removes it (``build.forget``) once the model is saved.
         """
         Y, valid = check_input(tokens, Y, valid, vocabulary_size, vectors)
         self.device_ = resolve(device)

@@ -28,13 +28,13 @@ class _DeepParams(Params):
 
     # --- training loop
     seed: Annotated[int, Field(ge=0)] = 0
-    epochs: Positive = 8
+    epochs: Positive = 5
     batch: Positive = Field(32, description="texts per step")
-    lr: Annotated[float, Field(gt=0)] = Field(2e-3, description="Adam's step size")
+    lr: Annotated[float, Field(gt=0)] = Field(1.5e-3, description="Adam's step size")
     beta2: Share = Field(0.999, description="Adam's memory of squared gradients")
     weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="decoupled, as in AdamW")
     embedding_dropout: Share = Field(0.2, description="share of word vector entries set to zero")
-    dropout: Share = Field(0.3, description="share of encoder outputs set to zero")
+    dropout: Share = Field(0.5, description="share of encoder outputs set to zero")
     evaluate_every: Annotated[int, Field(ge=0)] = Field(
         0, description="steps between evaluations, SWA updates and checkpoints; 0: once an epoch"
     )
@@ -42,7 +42,7 @@ class _DeepParams(Params):
         1000, description="validation texts, drawn at random, used to choose the best weights"
     )
     swa_from: Annotated[int, Field(ge=-1)] = Field(
-        2, description="epoch (from 0) at whose start weight averaging begins; -1: never"
+        1, description="epoch (from 0) at whose start weight averaging begins; -1: never"
     )
     patience: Annotated[int, Field(ge=0)] = Field(
         10, description="stop after more evaluations than this without a better nDCG@5; 0: never"
@@ -87,13 +87,13 @@ class AttentionXmlParams(_DeepParams):
         description="words read per LSTM step; 2 halves the steps (a CPU option)",
     )
     candidates: Annotated[int, Field(ge=0)] = Field(
-        64,
+        32,
         description="labels per text that attention scores: the true ones, the hardest by a cheap "
         "head, and noise (a CPU option); 0: all labels as in the paper, and no cheap head. With a "
         "tree: parents kept per text (C)",
     )
     label_outputs: bool = Field(
-        False, description="add a linear output per label to the shared layers (not the paper's)"
+        True, description="add a linear output per label to the shared layers (not the paper's)"
     )
     head_dim: Positive = Field(128, description="rank of the cheap head's linear model of words")
     noise: Share = Field(0.25, description="share of candidates drawn at random")

@@ -79,6 +79,7 @@ class Trainer:
         self.average = WeightAverage(self.weights)
         self.best: dict[str, Tensor] = {}
         self.at = Position(fingerprint)
+        self.threads = torch.get_num_threads()
 
     # --- the loop
 
@@ -148,6 +149,8 @@ class Trainer:
             return math.nan
         self.average.swap()
         score = self.evaluate()
+        # Numba's kernels share OpenMP with torch and set its number of threads when they start.
+        torch.set_num_threads(self.threads)
         if score > self.at.best:
             self.at.best, self.at.stale = score, 0
             self.best = {name: p.detach().clone() for name, p in self.weights.items()}

@@ -36,8 +36,8 @@ def _node_margins(
 @njit(nogil=True, cache=True)
 def search(
     indptr, indices, values, begin, end,
-    node_word, words, entry_first, entry_child, entry_weight, bias, output, first_child, first_label,
-    labels, beam, discount, transform, slots,
+    node_word, words, entry_first, entry_child, entry_weight, bias, output, first_child,
+    first_label, labels, beam, discount, transform, slots,
 ):  # fmt: skip
     """All labels under the beam's leaves, for rows begin..end.
 
@@ -90,9 +90,7 @@ def search(
                 for c in range(n_children):
                     path = above + log_score(margins[c], transform)
                     child = first_child[v] + c
-                    next_sizes[r] = push(
-                        next_nodes[r], next_paths[r], next_sizes[r], child, path
-                    )
+                    next_sizes[r] = push(next_nodes[r], next_paths[r], next_sizes[r], child, path)
                 if found + n_outputs > out_row.shape[0]:
                     room = 2 * (found + n_outputs)
                     out_row = np.concatenate((out_row[:found], np.empty(room, np.int32)))

@@ -212,9 +212,7 @@ def _more(array, size, new):
 @njit(nogil=True, cache=True)
 def _leaf(indptr, labels, gains, rows, place, n_labels, keep):
     """Mean label vector of some texts, the ``keep`` largest entries, sorted by label."""
-    sub_indptr, sub_labels, sub_gains, names = _some_rows(
-        indptr, labels, gains, rows, place, n_labels
-    )
+    _, sub_labels, sub_gains, names = _some_rows(indptr, labels, gains, rows, place, n_labels)
     mass = np.zeros(names.shape[0])
     for p in range(sub_labels.shape[0]):
         mass[sub_labels[p]] += sub_gains[p]
@@ -257,8 +255,8 @@ def grow(
         own_bias = np.float32(0.0)
         if end - begin > leaf_size:
             xp, xi, xv, names = _some_rows(x_indptr, x_indices, x_values, rows, word_place, n_words)
-            yp, yl, yg, _ = _some_rows(y_indptr, y_labels, gains, rows, label_place, n_labels)
-            side, _ = sides_by_ndcg(yp, yl, yg, norm[rows], _.shape[0], mix(key, node))
+            yp, yl, yg, own = _some_rows(y_indptr, y_labels, gains, rows, label_place, n_labels)
+            side, _ = sides_by_ndcg(yp, yl, yg, norm[rows], own.shape[0], mix(key, node))
             share = (side > 0).mean()
             if 0 < share < 1:
                 c = np.where(side > 0, C / share, C / (1.0 - share))

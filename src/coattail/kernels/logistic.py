@@ -30,9 +30,11 @@ def sigmoid(margins, bits, out):
         r = (t - whole) * np.float32(0.693147181)
         p = np.float32(1.0) + r * (
             np.float32(1.0)
-            + r * (
+            + r
+            * (
                 np.float32(0.5)
-                + r * (
+                + r
+                * (
                     np.float32(1 / 6)
                     + r * (np.float32(1 / 24) + r * (np.float32(1 / 120) + r * np.float32(1 / 720)))
                 )
@@ -95,7 +97,9 @@ def _add(A, A_bias, B, B_bias, scale):
 
 
 @njit(nogil=True, cache=True)
-def _gradient(indptr, indices, values, margins, targets, c_pos, c_neg, W, bias, slope, curve, G, G_bias):
+def _gradient(
+    indptr, indices, values, margins, targets, c_pos, c_neg, W, bias, slope, curve, G, G_bias
+):
     """Gradient into G; per row, slope C (sigma - t) and curve C sigma (1 - sigma)."""
     sigma, bits = np.empty(LANES, np.float32), np.empty(LANES, np.int32)
     for i in range(margins.shape[0]):
@@ -220,7 +224,6 @@ def _train_block(indptr, indices, values, targets, c_pos, c_neg, n_pos, eps, max
         if not going.any():
             break
         _newton(indptr, indices, values, curve, G, G_bias, going, P, P_bias, work)
-        zero = np.zeros(LANES, np.float32)
         _margins(indptr, indices, values, P, P_bias, change)
         slope_0 = _products(G, G_bias, P, P_bias)
         slope_w, curve_w = _products(W, bias, P, P_bias), _products(P, P_bias, P, P_bias)
@@ -230,7 +233,19 @@ def _train_block(indptr, indices, values, targets, c_pos, c_neg, n_pos, eps, max
         _add(W, bias, P, P_bias, step)
         _margins(indptr, indices, values, W, bias, margins)  # afresh: no drift
         _gradient(
-            indptr, indices, values, margins, targets, c_pos, c_neg, W, bias, slope, curve, G, G_bias
+            indptr,
+            indices,
+            values,
+            margins,
+            targets,
+            c_pos,
+            c_neg,
+            W,
+            bias,
+            slope,
+            curve,
+            G,
+            G_bias,
         )
         norm = np.sqrt(_products(G, G_bias, G, G_bias))
         for j in range(LANES):
@@ -259,7 +274,17 @@ def train(indptr, indices, values, first, positives, c_pos, c_neg, eps, max_step
             for p in range(first[block + j], first[block + j + 1]):
                 targets[positives[p]] |= np.uint32(1) << np.uint32(j)
         steps = _train_block(
-            indptr, indices, values, targets, lane_pos, lane_neg, n_pos, eps, max_steps, W, lane_bias
+            indptr,
+            indices,
+            values,
+            targets,
+            lane_pos,
+            lane_neg,
+            n_pos,
+            eps,
+            max_steps,
+            W,
+            lane_bias,
         )
         for j in range(used):
             bias[block + j] = lane_bias[j]

@@ -113,8 +113,6 @@ def by_block(indptr, indices, values, begin, end, first, words, weights, bias, W
             while mask != 0:
                 lane = lowest_bit(mask)
                 mask &= mask - np.uint64(1)
-                size[i - begin] = push(
-                    top[i], scores[i], size[i - begin], block + lane, out[lane]
-                )
+                size[i - begin] = push(top[i], scores[i], size[i - begin], block + lane, out[lane])
     for i in range(begin, end):
         finish(top[i], scores[i], size[i - begin])

@@ -17,17 +17,42 @@ the rows, its positives, its C and its key.
 import numpy as np
 from numba import njit
 
-from coattail.kernels.sparse import LANES, above, axpy, below, dot, lanes, lowest_bit, mix, step
-from coattail.kernels.sparse import prefetch
+from coattail.kernels.sparse import (
+    LANES,
+    above,
+    axpy,
+    below,
+    dot,
+    lanes,
+    lowest_bit,
+    mix,
+    prefetch,
+    step,
+)
 
 LINE = 16  # four-byte values in a cache line
-WARM_ROUNDS = 2  # rounds of a loose descent before the tolerance asked for
+NEGLIGIBLE = np.float32(0.1)  # share of eps
+WARM_ROUNDS = 2  # rounds of a loose and short descent before the tolerance asked for
+WARM_EPOCHS = 3
+LOOSE = np.float32(3.0)
 ROOM = np.array([200, 500, 1000], np.int64)  # rows a round may add, besides 2 per positive
 
 
 @njit(nogil=True, cache=True)
 def descend(
-    indptr, indices, values, squares, rows, alpha, n_pos, half_pos, half_neg, eps, max_epochs, w, key
+    indptr,
+    indices,
+    values,
+    squares,
+    rows,
+    alpha,
+    n_pos,
+    half_pos,
+    half_neg,
+    eps,
+    max_epochs,
+    w,
+    key,
 ):
     """Dual coordinate descent on a set of rows; alpha and w = (weights, bias) change in place.
 
@@ -42,6 +67,7 @@ def descend(
     bias = w[w.shape[0] - 1]
     state = mix(key, m)
     visits = 0
+    small = NEGLIGIBLE * eps  # a coordinate this near its optimum is left alone
     for epoch in range(max_epochs):
         highest, lowest = np.float32(-np.inf), np.float32(np.inf)
         for k in range(active - 1):
@@ -73,7 +99,7 @@ def descend(
                 projected = min(gradient, np.float32(0.0))
             highest = max(highest, projected)
             lowest = min(lowest, projected)
-            if abs(projected) > np.float32(1e-6):
+            if abs(projected) > small:
                 new = max(old - gradient / (squares[i] + half), np.float32(0.0))
                 if new != old:
                     alpha[e] = new
@@ -119,7 +145,7 @@ def _grown(array, needed):
 
 @njit(nogil=True, cache=True)
 def _violators(indptr, indices, values, W, bias, used):
-    """Rows with margin above -1 for each lane: (first (LANES + 1,), rows, margins), lane by lane."""
+    """Rows with margin above -1, lane by lane: (first (LANES + 1,), rows, margins)."""
     n = indptr.shape[0] - 1
     thresholds = np.full(LANES, np.inf, np.float32)
     thresholds[:used] = -1.0
@@ -235,6 +261,43 @@ def _objective(w, alpha, n_pos, half_pos, half_neg):
 
 
 @njit(nogil=True, cache=True)
+def _start(rows, own, sample, marked, cost, limits, w, key):
+    """A first set from the positives and sampled negatives: (members, alpha, row visits).
+
+    ``rows`` is (indptr, indices, values, squares), ``cost`` (1/(2 C+), 1/(2 C-)) with the sample
+    weighed to stand for all rows, ``limits`` (eps, epochs). w receives the weights.
+    """
+    others, _, _ = _outside(sample, np.zeros(sample.shape[0], np.float32), own, marked, 0.0)
+    members = np.concatenate((own, others))
+    alpha = np.zeros(members.shape[0], np.float32)
+    w[:] = 0
+    _, visits = descend(
+        rows[0], rows[1], rows[2], rows[3], members, alpha, own.shape[0], cost[0], cost[1],
+        limits[0], limits[1], w, key,
+    )  # fmt: skip
+    return members, alpha, visits
+
+
+@njit(nogil=True, cache=True)
+def _lay_out(rows, first, labels, c_pos, c_neg, begin, end, members, alpha, w, W):
+    """Weights of up to LANES labels as columns of W: (biases, objectives inside the sets)."""
+    d = W.shape[0]
+    bias, objective = np.zeros(LANES, np.float32), np.zeros(LANES)
+    W[:] = 0
+    for lane in range(labels.shape[0]):
+        j = labels[lane]
+        n_pos = first[j + 1] - first[j]
+        own = alpha[begin[j] : end[j]]
+        weights_of(rows[0], rows[1], rows[2], members[begin[j] : end[j]], own, n_pos, w)
+        for f in range(d):
+            if w[f] != 0:
+                W[f, lane] = w[f]
+        bias[lane] = w[d]
+        objective[lane] = _objective(w, own, n_pos, 0.5 / c_pos[j], 0.5 / c_neg[j])
+    return bias, objective
+
+
+@njit(nogil=True, cache=True)
 def train(
     indptr, indices, values, squares, first, positives, keys, c_pos, c_neg, sample,
     eps, gap, max_epochs, max_rounds, prune, W,
@@ -255,112 +318,83 @@ def train(
     float64 (g, 4): rounds, row visits, rows in the set, relative loss outside it.
     """
     n, g, d = indptr.shape[0] - 1, keys.shape[0], W.shape[0]
+    csr = (indptr, indices, values, squares)
     start, stop = np.zeros(g, np.int64), np.zeros(g, np.int64)
     out_words, out_weights, out = np.empty(1024, np.int32), np.empty(1024, np.float32), 0
     bias, stats = np.zeros(g, np.float32), np.zeros((g, 4))
     marked, w = np.zeros(n, np.bool_), np.zeros(d + 1, np.float32)
-    converged = np.zeros(g, np.bool_)
-    complete = sample.shape[0] == n
-    share = np.float32(n / max(sample.shape[0], 1))
+    # The set of label j is members[begin[j]:end[j]], and so for alpha: a store made new each round.
     begin, end = np.zeros(g, np.int64), np.zeros(g, np.int64)
-    store_rows, store_alpha, size = np.empty(4096, np.int32), np.empty(4096, np.float32), 0
-    todo = np.arange(g)
-    for j in range(g):  # the positives and some negatives that stand for all
+    members, alpha, size = np.empty(4096, np.int32), np.empty(4096, np.float32), 0
+    complete = sample.shape[0] == n
+    share = n / max(sample.shape[0], 1)
+    limits = (eps, max_epochs) if complete else (LOOSE * eps, WARM_EPOCHS)
+    for j in range(g):
         own = positives[first[j] : first[j + 1]]
-        others, _, _ = _outside(sample, np.zeros(sample.shape[0], np.float32), own, marked, 0.0)
-        members = np.concatenate((own, others))
-        alpha = np.zeros(members.shape[0], np.float32)
-        half_pos, half_neg = np.float32(0.5 / c_pos[j]), np.float32(0.5 / (share * c_neg[j]))
-        limits = (eps, max_epochs) if complete else (np.float32(3 * eps), 3)
-        w[:] = 0
-        epochs, visits = descend(
-            indptr, indices, values, squares, members, alpha, own.shape[0], half_pos, half_neg,
-            limits[0], limits[1], w, keys[j],
-        )  # fmt: skip
-        stats[j, 1] += visits
+        cost = (np.float32(0.5 / c_pos[j]), np.float32(0.5 / (share * c_neg[j])))
+        rows, own_alpha, visits = _start(csr, own, sample, marked, cost, limits, w, keys[j])
+        stats[j, 1], stats[j, 2] = visits, rows.shape[0]
         begin[j] = size
-        size, store_rows, store_alpha = _append(
-            members, alpha, own.shape[0], size, store_rows, store_alpha
-        )
+        size, members, alpha = _append(rows, own_alpha, own.shape[0], size, members, alpha)
         end[j] = size
-        if complete:
-            bias[j] = w[d]
-            start[j] = out
-            out, out_words, out_weights = _emit(w[:d], prune, out, out_words, out_weights)
-            stop[j] = out
-            stats[j, 2] = members.shape[0]
-    if complete:
-        return start, stop, out_words[:out], out_weights[:out], bias, stats
-
-    for round_ in range(max_rounds):
-        old_rows, old_alpha = store_rows, store_alpha
-        store_rows, store_alpha = np.empty(size, np.int32), np.empty(size, np.float32)
+    todo = np.arange(g)
+    converged = np.zeros(g, np.bool_)
+    for turn in range(0 if complete else max_rounds):
+        warm = turn < WARM_ROUNDS
+        limits = (LOOSE * eps, WARM_EPOCHS + turn) if warm else (eps, max_epochs)
+        old_members, old_alpha = members, alpha
+        members, alpha = np.empty(size, np.int32), np.empty(size, np.float32)
         size, left = 0, 0
-        warm = round_ < WARM_ROUNDS
         for block in range(0, todo.shape[0], LANES):
             labels = todo[block : block + LANES].copy()
-            block_bias, objective = np.zeros(LANES, np.float32), np.zeros(LANES)
-            W[:] = 0
-            for lane in range(labels.shape[0]):
-                j = labels[lane]
-                n_pos = first[j + 1] - first[j]
-                alpha = old_alpha[begin[j] : end[j]]
-                weights_of(
-                    indptr, indices, values, old_rows[begin[j] : end[j]], alpha, n_pos, w
-                )
-                for f in range(d):
-                    if w[f] != 0:
-                        W[f, lane] = w[f]
-                block_bias[lane] = w[d]
-                objective[lane] = _objective(w, alpha, n_pos, 0.5 / c_pos[j], 0.5 / c_neg[j])
-            lane_first, rows, margins = _violators(
-                indptr, indices, values, W, block_bias, labels.shape[0]
+            lane_bias, objective = _lay_out(
+                csr, first, labels, c_pos, c_neg, begin, end, old_members, old_alpha, w, W
+            )
+            lane_first, found, margins = _violators(
+                indptr, indices, values, W, lane_bias, labels.shape[0]
             )
             for lane in range(labels.shape[0]):
                 j = labels[lane]
                 n_pos = first[j + 1] - first[j]
-                members, alpha = old_rows[begin[j] : end[j]], old_alpha[begin[j] : end[j]]
-                seen = slice(lane_first[lane], lane_first[lane + 1])
-                new_rows, new_margins, loss = _outside(
-                    rows[seen], margins[seen], members, marked, c_neg[j]
+                rows = old_members[begin[j] : end[j]]
+                part = slice(lane_first[lane], lane_first[lane + 1])
+                new, new_margins, loss = _outside(
+                    found[part], margins[part], rows, marked, c_neg[j]
                 )
-                stats[j, 0] = round_ + 1
-                stats[j, 2] = members.shape[0]
+                stats[j, 0], stats[j, 2] = turn + 1, rows.shape[0]
                 stats[j, 3] = loss / max(objective[lane], 1e-30)
                 if stats[j, 3] <= gap and converged[j]:
-                    bias[j] = block_bias[lane]
-                    start[j] = out
+                    bias[j], start[j] = lane_bias[lane], out
                     out, out_words, out_weights = _emit(
                         W[:, lane], prune, out, out_words, out_weights
                     )
                     stop[j] = out
                     continue
-                room = ROOM[min(round_, ROOM.shape[0] - 1)] + 2 * n_pos
-                members, alpha = _enlarged(members, alpha, new_rows, new_margins, room)
-                weights_of(indptr, indices, values, members, alpha, n_pos, w)
+                room = ROOM[min(turn, ROOM.shape[0] - 1)] + 2 * n_pos
+                rows, own_alpha = _enlarged(
+                    rows, old_alpha[begin[j] : end[j]], new, new_margins, room
+                )
+                w[:d] = W[:, lane]  # the new rows have alpha 0: the weights are still these
+                w[d] = lane_bias[lane]
                 epochs, visits = descend(
-                    indptr, indices, values, squares, members, alpha, n_pos,
+                    indptr, indices, values, squares, rows, own_alpha, n_pos,
                     np.float32(0.5 / c_pos[j]), np.float32(0.5 / c_neg[j]),
-                    np.float32(3 * eps) if warm else eps, 3 + round_ if warm else max_epochs, w,
-                    keys[j] + round_ + 1,
+                    limits[0], limits[1], w, keys[j] + turn + 1,
                 )  # fmt: skip
                 converged[j] = epochs > 0 and not warm
                 stats[j, 1] += visits
                 begin[j] = size
-                size, store_rows, store_alpha = _append(
-                    members, alpha, n_pos, size, store_rows, store_alpha
-                )
+                size, members, alpha = _append(rows, own_alpha, n_pos, size, members, alpha)
                 end[j] = size
                 todo[left] = j
                 left += 1
         todo = todo[:left]
         if left == 0:
             break
-    for j in todo:  # out of rounds: as good as it got
-        members, alpha = store_rows[begin[j] : end[j]], store_alpha[begin[j] : end[j]]
-        weights_of(indptr, indices, values, members, alpha, first[j + 1] - first[j], w)
-        bias[j] = w[d]
-        start[j] = out
+    for j in todo:  # solved at once, or out of rounds: as good as it got
+        rows, own_alpha = members[begin[j] : end[j]], alpha[begin[j] : end[j]]
+        weights_of(indptr, indices, values, rows, own_alpha, first[j + 1] - first[j], w)
+        bias[j], start[j] = w[d], out
         out, out_words, out_weights = _emit(w[:d], prune, out, out_words, out_weights)
         stop[j] = out
     return start, stop, out_words[:out], out_weights[:out], bias, stats

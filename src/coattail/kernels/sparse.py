@@ -240,16 +240,17 @@ def mix(seed, key):
 @njit(nogil=True, cache=True)
 def step(state):
     """The next state of a 64-bit xorshift generator."""
-    state ^= state << types.uint64(13)
-    state ^= state >> types.uint64(7)
-    state ^= state << types.uint64(17)
-    return state
+    x = types.uint64(state)
+    x ^= x << types.uint64(13)
+    x ^= x >> types.uint64(7)
+    return x ^ (x << types.uint64(17))
 
 
 @njit(nogil=True, cache=True)
 def below(state, limit):
     """A number in [0, limit) from a state; limit fits 32 bits."""
-    return types.int64(((state >> types.uint64(32)) * types.uint64(limit)) >> types.uint64(32))
+    high = types.uint64(state) >> types.uint64(32)
+    return types.int64((high * types.uint64(limit)) >> types.uint64(32))
 
 
 @njit(nogil=True, cache=True)

@@ -58,9 +58,13 @@ def load(folder: str | Path) -> Model:
     folder = Path(folder)
     try:
         kind = json.loads((folder / "params.json").read_text())["model"]
-        return {"ovr": Ovr, "plt": Plt, "fastxml": Fastxml, "blocks": Blocks}[kind].load(folder)
+        classes: dict[str, Any] = {"ovr": Ovr, "plt": Plt, "fastxml": Fastxml, "blocks": Blocks}
+        model: Model = classes[kind].load(folder)
+        return model
     except FileNotFoundError:
-        raise ModelError(f"{folder} holds no model: params.json is missing; run dvc repro") from None
+        raise ModelError(
+            f"{folder} holds no model: params.json is missing; run dvc repro"
+        ) from None
     except (KeyError, json.JSONDecodeError) as error:
         raise ModelError(f"{folder}/params.json names no linear model: {error}") from None
 

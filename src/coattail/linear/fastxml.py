@@ -129,7 +129,9 @@ class Fastxml:
         """Read a saved model; all trees lie in a few memory-mapped arrays."""
         folder = Path(folder)
         try:
-            model = cls(FastxmlParams.model_validate(json.loads((folder / "params.json").read_text())))
+            model = cls(
+                FastxmlParams.model_validate(json.loads((folder / "params.json").read_text()))
+            )
             words, labels = json.loads((folder / "shape.json").read_text())
             columns = [_split_array(folder, field.name) for field in fields(InstanceTree)]
         except FileNotFoundError as error:

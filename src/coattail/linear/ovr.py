@@ -109,7 +109,9 @@ class Ovr:
             model = cls(OvrParams.model_validate(json.loads((folder / "params.json").read_text())))
             model.bias_ = np.load(folder / "bias.npy", allow_pickle=False)
         except FileNotFoundError as error:
-            raise ModelError(f"{folder} is no one-vs-rest model: {error.filename} is missing") from None
+            raise ModelError(
+                f"{folder} is no one-vs-rest model: {error.filename} is missing"
+            ) from None
         model.W_ = load_csr(folder / "W")
         return model
 
@@ -138,44 +140,50 @@ class Ovr:
         key = solve.fingerprint(self.params, *parts(X), *parts(Y), tail)
         return solve.Partial(self._partial, key)
 
-    def _rank(self, X: sp.csr_matrix, labels: NDArray[np.int32], scores: NDArray[np.float32]) -> None:
-        rows = constant(*parts(X))
-        n, n_labels = X.shape[0], self.W_.shape[1]
-        bias = constant(self.bias_)
-        additions = np.diff(self.W_.indptr)[X.indices].sum(dtype=np.int64)
-        # Measured: an addition by word takes about 1 ns, a word of a dense block about 3.
-        blocks = -(-n_labels // LANES)
-        per_chunk = -(-n // pool.threads())
-        dense = 3.0 * X.nnz * blocks + 0.3 * self.W_.shape[0] * LANES * blocks * pool.threads()
-        if dense < additions and per_chunk >= 256:
+    def _rank(
+        self, X: sp.csr_matrix, labels: NDArray[np.int32], scores: NDArray[np.float32]
+    ) -> None:
+        rows, bias = constant(*parts(X)), constant(self.bias_)
+        if self._prefers_blocks(X):
             if self._by_label is None:
                 self._by_label = sp.csr_matrix(self.W_.T.tocsr())
             weights = constant(*parts(self._by_label))
+            size = min(-(-X.shape[0] // pool.threads()), 8192)
 
-            def chunk(limits: tuple[int, int]) -> None:
+            def rank(limits: tuple[int, int]) -> None:
                 W = solve.dense_block(self.W_.shape[0])
                 predict.by_block(*rows, *limits, *weights, *bias, W, labels, scores)
+        else:
+            weights = constant(*parts(self.W_))
+            size = 64
 
-            list(pool.each(chunk, pool.chunks(n, min(per_chunk, 8192))))
-            return
-        weights = constant(*parts(self.W_))
+            def rank(limits: tuple[int, int]) -> None:
+                predict.by_word(*rows, *limits, *weights, *bias, labels, scores)
 
-        def batch(limits: tuple[int, int]) -> None:
-            predict.by_word(*rows, *limits, *weights, *bias, labels, scores)
+        list(pool.each(rank, pool.chunks(X.shape[0], size)))
 
-        list(pool.each(batch, pool.chunks(n, 64)))
+    def _prefers_blocks(self, X: sp.csr_matrix) -> bool:
+        """Whether dense blocks of labels beat adding up word by word; the answer is the same."""
+        n_words, n_labels = self.W_.shape
+        additions = int(np.diff(self.W_.indptr)[X.indices].sum(dtype=np.int64))
+        blocks = -(-n_labels // LANES)
+        # Nanoseconds, measured: a scattered addition, a word of LANES labels, a weight laid out.
+        spread = 0.1 * n_words * LANES * blocks * pool.threads() + 2.0 * self.W_.nnz
+        return 3.0 * X.nnz * blocks + spread < 1.0 * additions
 
 
 def check_rows(X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
     """X and Y must describe the same texts, and some label must have one."""
     if X.shape[0] != Y.shape[0]:
-        raise ModelError(f"X has {X.shape[0]} texts but Y has {Y.shape[0]}; run dvc repro preprocess")
+        raise ModelError(
+            f"X has {X.shape[0]} texts but Y has {Y.shape[0]}; run dvc repro preprocess"
+        )
     if not np.any(Y.data):
         raise ModelError("no label has a training text; there is nothing to learn")
 
 
 def as_probability(margins: NDArray[np.float32], loss: str) -> NDArray[np.float32]:
-    """Margins as scores in [0, 1]: exp(-max(0, 1 - s)^2) for the hinge, the sigmoid for logistic."""
+    """Margins as scores in [0, 1]: exp(-max(0, 1 - s)^2) for the hinge, else the sigmoid."""
     if loss == "logistic":
         return (1.0 / (1.0 + np.exp(-margins))).astype(np.float32)
     return np.exp(-np.square(np.maximum(0.0, 1.0 - margins))).astype(np.float32)
@@ -185,15 +193,14 @@ def _by_word(
     found: list[sp.csr_matrix], labels: list[NDArray[np.int64]], n_words: int, n_labels: int
 ) -> sp.csr_matrix:
     """One CSR (words, labels) from the rows of all groups."""
-    if not found:
-        return sp.csr_matrix((n_words, n_labels), dtype=np.float32)
-    rows = sp.vstack(found, format="csr")
-    column = np.concatenate(labels)
-    order = np.full(n_labels, rows.shape[0])
-    order[column] = np.arange(len(column))
-    # A label without a text takes an empty row.
-    padded = sp.vstack([rows, sp.csr_matrix((1, n_words), dtype=np.float32)], format="csr")[order]
-    return sp.csr_matrix(padded.T.tocsr())
+    rows, column = sp.vstack(found, format="csr"), np.concatenate(labels)
+    order = np.argsort(column)
+    by_word = sp.csc_matrix(rows[order])
+    # The rows are in the order of the labels, so every word lists its labels in order.
+    columns = column[order][by_word.indices].astype(np.int32)
+    W = sp.csr_matrix((by_word.data, columns, by_word.indptr), shape=(n_words, n_labels))
+    W.has_canonical_format = True
+    return W
 
 
 def _summary(solved: solve.Solved) -> str:

@@ -101,6 +101,4 @@ class FastxmlParams(_Wired):
     seed: int = Field(0, ge=0, description="first assignment of texts at every node")
 
 
-LinearParams = Annotated[
-    OvrParams | PltParams | FastxmlParams, Field(discriminator="model")
-]
+LinearParams = Annotated[OvrParams | PltParams | FastxmlParams, Field(discriminator="model")]

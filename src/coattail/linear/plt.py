@@ -23,7 +23,7 @@ from coattail.linear.params import PltParams
 from coattail.progress import progress
 from coattail.tree import Tree
 
-BATCH = 256  # texts searched together: a node's words are laid out once for all of them
+BATCH = 512  # texts searched together: a node's words are laid out once for all of them
 _scratch = threading.local()
 
 
@@ -152,7 +152,9 @@ class Plt:
             for i, weights in enumerate(self.weights_):
                 (out / f"weights-{i}").mkdir()
                 for field in fields(Weights):
-                    np.save(out / f"weights-{i}" / f"{field.name}.npy", getattr(weights, field.name))
+                    np.save(
+                        out / f"weights-{i}" / f"{field.name}.npy", getattr(weights, field.name)
+                    )
         if self._partial is not None:
             shutil.rmtree(self._partial, ignore_errors=True)
 
@@ -178,7 +180,9 @@ class Plt:
                 for i in range(len(model.trees_))
             ]
         except FileNotFoundError as error:
-            raise ModelError(f"{folder} is no label-tree model: {error.filename} is missing") from None
+            raise ModelError(
+                f"{folder} is no label-tree model: {error.filename} is missing"
+            ) from None
         return model
 
     def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> solve.Partial:

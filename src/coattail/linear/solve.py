@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +21,7 @@ from coattail.labels import inverse_propensity, pw_weights, pwcb_weights
 from coattail.linear.params import OvrParams, PltParams
 
 _scratch = threading.local()
+Task = TypeVar("Task")
 PRIMAL = np.float32(0.1)  # a gradient norm must shrink further than a dual violation for the same w
 
 
@@ -186,15 +188,15 @@ class Partial:
 
 
 def solve_all(
-    jobs: list[tuple[int, object]], work: object, partial: Partial
+    jobs: Iterable[tuple[int, Task]], work: Callable[[Task], Solved], partial: Partial
 ) -> Iterator[tuple[int, Solved]]:
     """Numbered jobs through ``work``, in order; those already in ``partial`` are only read."""
 
-    def one(job: tuple[int, object]) -> tuple[int, Solved]:
+    def one(job: tuple[int, Task]) -> tuple[int, Solved]:
         number, task = job
         done = partial.load(number)
         if done is None:
-            done = work(task)  # type: ignore[operator]
+            done = work(task)
             partial.save(number, done)
         return number, done
 

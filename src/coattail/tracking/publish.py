@@ -27,6 +27,7 @@ class Shown:
     candidates: dict[str, Candidate]
     metrics: dict[str, dict[str, float]]  # by candidate
     best: str
+    note: str = ""  # Markdown that MLflow shows as the parent's description
     files: list[Path] = field(default_factory=list)  # pictures and tables for the parent
     log_model: Callable[[str], str | None] | None = None  # logs into the active run: its address
 
@@ -47,7 +48,7 @@ def publish(store: Store, shown: Shown, key: str | None = None) -> dict[str, Any
     for path in shown.files:
         store.client.log_artifact(parent, str(path), "report")
     version = _register(store, shown, runs[shown.best])
-    store.tags(parent, {"best": shown.best, "failure": ""})
+    store.tags(parent, {"best": shown.best, "failure": "", "mlflow.note.content": shown.note})
     store.finish(parent, "FINISHED")
     executed = sorted(a for a, source in sources.items() if source == "executed")
     log.info(

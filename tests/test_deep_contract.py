@@ -1,0 +1,82 @@
+"""The contract of all models, kept by the deep ones (tokens instead of rows of words)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from coattail.arrays import Ragged
+from coattail.config import parse
+from coattail.deep.build import build, load
+from coattail.deep.params import DeepParams
+from coattail.tree import Tree
+from tests.model_contract import ModelContract
+
+SMALL = {
+    "epochs": 8,
+    "batch": 16,
+    "embedding_dim": 12,
+    "lr": 0.03,
+    "dropout": 0.0,
+    "embedding_dropout": 0.0,
+    "swa_from": 6,
+}
+
+
+class DeepContract(ModelContract):
+    settings: ClassVar[dict[str, Any]]
+
+    def make(self) -> Any:
+        return build(parse({**SMALL, **self.settings}, DeepParams, "test"))
+
+    def load(self, folder: Path) -> Any:
+        return load(folder)
+
+    def inputs(self, X: sp.csr_matrix) -> Ragged:
+        return Ragged(X.indptr.astype(np.int64), X.indices.astype(np.int32) + 2)
+
+    def test_number_of_threads_changes_no_byte(self, tmp_path, monkeypatch):
+        """Not promised: torch adds up in another order with another number of threads."""
+
+    def fit(self, model: Any, X: sp.csr_matrix, Y: sp.csr_matrix) -> Any:
+        threads = int(os.environ.get("COATTAIL_THREADS", "1"))
+        size = X.shape[1] + 2
+        return model.fit(self.inputs(X), Y, vocabulary_size=size, threads=threads, trees=trees(Y))
+
+
+def trees(Y: sp.csr_matrix) -> list[Tree]:
+    """Two clusters: even and odd labels, without labels that no text has."""
+    seen = np.asarray(Y.sum(axis=0)).ravel() > 0
+    leaf = np.where(seen, np.arange(Y.shape[1]) % 2 + 1, -1)
+    return [Tree(np.array([-1, 0, 0], np.int32), leaf.astype(np.int32))]
+
+
+class TestAttentionXml(DeepContract):
+    settings: ClassVar[dict[str, Any]] = {"model": "attentionxml", "hidden": 8, "fc": [8], "candidates": 0}
+
+
+class TestAttentionXmlWithCandidates(DeepContract):
+    settings: ClassVar[dict[str, Any]] = {"model": "attentionxml", "hidden": 8, "fc": [8], "candidates": 4, "head_dim": 8}
+
+
+class TestAttentionXmlOverATree(DeepContract):
+    settings: ClassVar[dict[str, Any]] = {
+        "model": "attentionxml",
+        "hidden": 8,
+        "fc": [8],
+        "candidates": 2,
+        "tree": "pairs",
+        "epochs": 6,
+    }
+
+
+class TestXmlCnn(DeepContract):
+    settings: ClassVar[dict[str, Any]] = {"model": "xmlcnn", "filters": 8, "bottleneck": 16, "lr": 0.01}
+
+
+class TestBilstm(DeepContract):
+    settings: ClassVar[dict[str, Any]] = {"model": "bilstm", "hidden": 8, "fc": [16]}

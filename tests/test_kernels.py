@@ -1,0 +1,269 @@
+"""Kernels beside slow, obvious references: ties, empty rows, k larger than what there is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numba import njit
+
+from coattail.arrays import parts
+from coattail.kernels import beam, cluster, fastxml, logistic, pool, predict, solver, sparse
+
+
+def random_csr(n, d, density, seed):
+    rng = np.random.default_rng(seed)
+    M = sp.random(n, d, density, "csr", np.float32, random_state=rng)
+    M.data[:] = rng.normal(size=M.nnz)
+    keep = (np.arange(n) != n // 2).astype(np.float32)  # an empty row
+    M = sp.csr_matrix(M.multiply(keep[:, None]))
+    M.eliminate_zeros()
+    return M
+
+
+@njit
+def call_dot(indptr, indices, values, w, out):
+    for i in range(out.shape[0]):
+        out[i] = sparse.dot(indices, values, indptr[i], indptr[i + 1], w)
+
+
+@njit
+def call_axpy(indptr, indices, values, scale, w):
+    for i in range(indptr.shape[0] - 1):
+        sparse.axpy(indices, values, indptr[i], indptr[i + 1], scale, w)
+
+
+@njit
+def call_lanes(indptr, indices, values, W, bias, out):
+    for i in range(out.shape[0]):
+        sparse.lanes(indices, values, indptr[i], indptr[i + 1], W, bias, out[i])
+
+
+@njit
+def call_fma(indptr, indices, values, W, bias, out):
+    for i in range(out.shape[0]):
+        out[i] = bias
+        for p in range(indptr[i], indptr[i + 1]):
+            for j in range(out.shape[1]):
+                out[i, j] = sparse.fma(values[p], W[indices[p], j], out[i, j])
+
+
+@njit
+def call_bits(values, thresholds, out):
+    mask = sparse.above(values, thresholds)
+    count = 0
+    while mask != 0:
+        out[count] = sparse.lowest_bit(mask)
+        mask &= mask - np.uint64(1)
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("d", [1, 3, 4, 5, 7, 50])
+def test_dot_and_axpy_equal_dense_algebra(d):
+    X = random_csr(20, d, 0.6, d)
+    rng = np.random.default_rng(1)
+    w, out = rng.normal(size=d).astype(np.float32), np.empty(20, np.float32)
+    call_dot(*parts(X), w, out)
+    np.testing.assert_allclose(out, X @ w, rtol=1e-4, atol=1e-6)
+    target = w + 0.5 * np.asarray(X.sum(axis=0)).ravel()
+    call_axpy(*parts(X), np.float32(0.5), w)
+    np.testing.assert_allclose(w, target, rtol=1e-4, atol=1e-5)
+
+
+def test_lanes_equal_dense_algebra_and_a_loop_of_fma_to_the_bit():
+    X = random_csr(30, 40, 0.3, 2)
+    rng = np.random.default_rng(3)
+    W = rng.normal(size=(40, sparse.LANES)).astype(np.float32)
+    bias = rng.normal(size=sparse.LANES).astype(np.float32)
+    fast, slow = (np.empty((30, sparse.LANES), np.float32) for _ in range(2))
+    call_lanes(*parts(X), W, bias, fast)
+    call_fma(*parts(X), W, bias, slow)
+    assert np.array_equal(fast, slow)
+    np.testing.assert_allclose(fast, X @ W + bias, rtol=1e-4, atol=1e-5)
+    assert np.array_equal(fast[15], bias)  # the empty row
+
+
+def test_mask_lists_lanes_above_their_threshold():
+    rng = np.random.default_rng(4)
+    values = rng.normal(size=sparse.LANES).astype(np.float32)
+    thresholds = rng.normal(size=sparse.LANES).astype(np.float32)
+    thresholds[3], thresholds[31] = values[3], -np.inf  # equal is not above
+    out = np.empty(sparse.LANES, np.int64)
+    count = call_bits(values, thresholds, out)
+    assert out[:count].tolist() == np.flatnonzero(values > thresholds).tolist()
+
+
+def test_compacted_rows_are_the_same_rows():
+    X = random_csr(30, 200, 0.05, 5)
+    rows = np.array([4, 15, 29, 4], np.int32)
+    indptr, place = np.empty(5, np.int64), np.full(200, -1, np.int32)
+    indices, values = np.empty(200, np.int32), np.empty(200, np.float32)
+    words = np.empty(200, np.int32)
+    found = sparse.compact(*parts(X), rows, place, indptr, indices, values, words)
+    assert np.all(place == -1)
+    small = sp.csr_matrix((values[: indptr[-1]], indices[: indptr[-1]], indptr), shape=(4, found))
+    assert np.array_equal(small.toarray(), X[rows].toarray()[:, words[:found]])
+    assert found == len(np.unique(X[rows].indices))
+
+
+def test_heap_keeps_the_best_and_breaks_ties_by_label():
+    rng = np.random.default_rng(6)
+    for k, n in ((5, 40), (40, 5), (1, 7), (8, 8)):
+        scores = rng.integers(0, 6, n).astype(np.float32)
+        labels = rng.permutation(100)[:n].astype(np.int32)
+        heap, heap_scores, size = np.empty(k, np.int32), np.empty(k, np.float32), 0
+        for label, score in zip(labels, scores, strict=True):
+            size = predict.push(heap, heap_scores, size, label, score)
+        predict.finish(heap, heap_scores, size)
+        order = np.lexsort((labels, -scores))[:k]
+        assert heap[: len(order)].tolist() == labels[order].tolist()
+        assert heap_scores[: len(order)].tolist() == scores[order].tolist()
+        assert np.all(heap[len(order) :] == -1)
+        assert np.all(np.isneginf(heap_scores[len(order) :]))
+
+
+def test_random_numbers_stay_below_their_limit_and_fill_it():
+    state = sparse.mix(1, 2)
+    seen = set()
+    for _ in range(200):
+        state = sparse.step(state)
+        seen.add(sparse.below(state, 7))
+    assert seen == set(range(7))
+    assert sparse.mix(1, 2) != sparse.mix(2, 1)
+
+
+def slow_descent(X, y, c, epochs):
+    """Dual coordinate descent over all rows, in order, without any trick."""
+    Xb = np.hstack([X, np.ones((len(X), 1))])
+    sign, alpha = np.where(y, 1.0, -1.0), np.zeros(len(X))
+    w = np.zeros(Xb.shape[1])
+    for _ in range(epochs):
+        for i in range(len(X)):
+            gradient = sign[i] * (Xb[i] @ w) - 1 + alpha[i] / (2 * c[i])
+            new = max(0.0, alpha[i] - gradient / (Xb[i] @ Xb[i] + 1 / (2 * c[i])))
+            w += (new - alpha[i]) * sign[i] * Xb[i]
+            alpha[i] = new
+    return w
+
+
+@pytest.mark.parametrize("n_sample", [20, 200])
+def test_active_sets_find_the_optimum_of_descent_over_all_rows(n_sample):
+    rng = np.random.default_rng(7)
+    X = random_csr(200, 30, 0.3, 8)
+    y = (X @ rng.normal(size=30) + rng.normal(size=200)) > 1.0
+    positives = np.flatnonzero(y).astype(np.int32)
+    c_pos, c_neg = np.float32(2.5), np.float32(0.7)
+    squares = np.asarray(X.multiply(X).sum(axis=1)).ravel().astype(np.float32) + 1
+    sample = np.sort(rng.choice(200, n_sample, replace=False)).astype(np.int32)
+    W = np.zeros((30, sparse.LANES), np.float32)
+    problem = sparse.constant(
+        *parts(X), squares, np.array([0, len(positives)]), positives, np.array([5]),
+        np.array([c_pos]), np.array([c_neg]), sample,
+    )  # fmt: skip
+    start, stop, words, weights, bias, stats = solver.train(
+        *problem, np.float32(1e-5), 1e-8, 5000, 20, np.float32(0.0), W
+    )
+    w = np.zeros(31)
+    w[words[start[0] : stop[0]]] = weights[start[0] : stop[0]]
+    w[30] = bias[0]
+    slow = slow_descent(X.toarray(), y, np.where(y, c_pos, c_neg), 400)
+    np.testing.assert_allclose(w, slow, atol=2e-4)
+    assert stats[0, 3] <= 1e-8
+
+
+def test_sigmoid_is_exact_to_float_precision():
+    s = np.linspace(-90, 90, 32 * 300).astype(np.float32).reshape(-1, 32)
+    out, bits = np.empty(32, np.float32), np.empty(32, np.int32)
+    for row in s:
+        logistic.sigmoid(row, bits, out)
+        exact = 1 / (1 + np.exp(-np.clip(row.astype(np.float64), -87, 87)))
+        np.testing.assert_allclose(out, exact, rtol=6e-6)
+
+
+def test_halves_are_at_a_fixed_point_of_balanced_two_means():
+    V = random_csr(41, 12, 0.6, 9)
+    V = sp.csr_matrix(V / np.maximum(np.linalg.norm(V.toarray(), axis=1, keepdims=True), 1e-9))
+    V.sort_indices()
+    members = np.arange(41, dtype=np.int32)
+    cluster.halve(*parts(V.astype(np.float32)), 12, members, 3, 0, 0.0, 100)
+    left, right = members[:21], members[21:]
+    assert sorted(members.tolist()) == list(range(41))
+    dense = V.toarray()
+    centres = [dense[part].sum(axis=0) for part in (left, right)]
+    gain = [dense @ (c / np.linalg.norm(c)) for c in centres]
+    difference = gain[0] - gain[1]
+    assert difference[left].min() >= difference[right].max() - 1e-5
+
+
+def test_nearest_centre_is_the_one_of_the_largest_cosine():
+    V = random_csr(50, 20, 0.4, 10)
+    rng = np.random.default_rng(11)
+    W = rng.normal(size=(2, 20, sparse.LANES)).astype(np.float32)
+    allowed = rng.random(2 * sparse.LANES) < 0.7
+    assigned, cosine = np.empty(50, np.int32), np.empty(50, np.float32)
+    members = np.arange(50, dtype=np.int32)
+    cluster.nearest(*parts(V), members, W, allowed, assigned, cosine)
+    scores = np.hstack([V @ W[0], V @ W[1]])
+    scores[:, ~allowed] = -np.inf
+    np.testing.assert_allclose(cosine, scores.max(axis=1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(scores[np.arange(50), assigned], scores.max(axis=1), atol=1e-5)
+
+
+def test_log_scores_are_logs_of_probabilities():
+    for s in (-3.0, 0.0, 0.5, 1.0, 4.0):
+        hinge = np.exp(-(max(0.0, 1 - s) ** 2))
+        assert np.exp(beam.log_score(s, beam.HINGE)) == pytest.approx(hinge)
+        assert np.exp(beam.log_score(s, beam.SIGMOID)) == pytest.approx(1 / (1 + np.exp(-s)))
+    assert beam.log_score(-800.0, beam.SIGMOID) == -800  # no overflow
+
+
+def test_separator_equals_scikit_learn_l1_logistic_regression():
+    from sklearn.linear_model import LogisticRegression
+
+    X = random_csr(150, 20, 0.3, 12)
+    rng = np.random.default_rng(13)
+    side = np.where(X @ rng.normal(size=20) + 0.5 * rng.normal(size=150) > 0, 1.0, -1.0)
+    c = np.where(side > 0, 0.8, 1.7)
+    columns = fastxml._columns(*parts(X), 20)
+    w, margins = fastxml.separate(*columns, side.astype(np.float32), c, 200)
+    Xb = np.hstack([X.toarray(), np.ones((150, 1))])
+    np.testing.assert_allclose(margins, Xb @ w, atol=1e-5)
+    peer = LogisticRegression(
+        l1_ratio=1, solver="liblinear", C=1.0, fit_intercept=False, tol=1e-9, max_iter=9999
+    ).fit(Xb, side, c)
+
+    def value(v):
+        return np.abs(v).sum() + np.sum(c * np.logaddexp(0, -side * (Xb @ v)))
+
+    assert value(w) <= value(peer.coef_.ravel()) * (1 + 2e-3)
+
+
+def test_sides_group_texts_with_the_same_labels():
+    # Two kinds of texts with disjoint labels: no ranking serves both, so they part.
+    labels = np.tile([0, 1, 2, 3], 40).astype(np.int32)  # text i has labels 0, 1 or 2, 3
+    indptr = np.arange(0, 161, 2).astype(np.int64)
+    norm = np.full(80, 1 / (1 + 1 / np.log2(3)))
+    side, value = fastxml.sides_by_ndcg(
+        indptr, labels, np.ones(160, np.float32), norm, 4, sparse.mix(1, 1)
+    )
+    assert len(set(side[::2])) == len(set(side[1::2])) == 1
+    assert side[0] != side[1]
+    assert value == pytest.approx(1.0)
+
+
+def test_pool_keeps_order_and_passes_errors_on(monkeypatch):
+    monkeypatch.setenv("COATTAIL_THREADS", "3")
+    assert list(pool.each(lambda i: i * i, range(20))) == [i * i for i in range(20)]
+    with pytest.raises(ZeroDivisionError):
+        list(pool.each(lambda i: 1 // (i - 5), range(20)))
+    assert pool.chunks(7, 3) == [(0, 3), (3, 6), (6, 7)]
+    assert pool.chunks(0, 3) == []
+
+
+def test_constant_views_forbid_writing_and_copy_nothing():
+    array = np.arange(4)
+    (view,) = sparse.constant(array)
+    assert np.shares_memory(view, array)
+    assert not view.flags.writeable
+    assert array.flags.writeable

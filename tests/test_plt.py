@@ -1,0 +1,217 @@
+"""Label trees with classifiers: beam search, presets, levels' weights, resuming."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from coattail import tree
+from coattail.errors import ModelError
+from coattail.features import Block
+from coattail.kernels import solver
+from coattail.linear.build import Blocks, fit_blocks, load
+from coattail.linear.ovr import Ovr, as_probability
+from coattail.linear.params import OvrParams, PltParams
+from coattail.linear.plt import NodeProblems, Plt
+from coattail.tree import BalancedTree, KmeansTree, ShallowTree, Tree
+from tests.model_contract import ModelContract, digest, same, separable
+from tests.test_ovr import noisy
+
+
+class OwnTrees(Plt):
+    """Builds its trees when it sees the data, as a stage before it would."""
+
+    shape = BalancedTree(leaf=2, trees=2)
+
+    def fit(self, X, Y):
+        self._given = tree.build(self.shape, X, Y)
+        return super().fit(X, Y)
+
+
+class Wide(OwnTrees):
+    shape = KmeansTree(leaf=2, k=3, levels=2)
+
+
+class TestParabel(ModelContract):
+    def make(self):
+        return OwnTrees(PltParams())
+
+    def load(self, folder):
+        return Plt.load(folder)
+
+
+class TestPlainPlt(ModelContract):
+    def make(self):
+        return Wide(PltParams(loss="logistic", C=16.0, weighting="pw", normalise=True))
+
+    def load(self, folder):
+        return load(folder)
+
+
+def many_labels(n=600, seed=1):
+    X, Y = separable(n, n_labels=40, seed=seed)
+    return X, Y, tree.build(ShallowTree(leaf=4, group=2, levels=3), X, Y)
+
+
+def exhaustive(model, X):
+    """Path scores of all labels by walking the whole tree in float64, averaged over trees."""
+    total = np.zeros((X.shape[0], model.trees_[0].n_labels))
+    for t, w in zip(model.trees_, model.weights_, strict=True):
+        outputs = np.full((X.shape[0], w.output[-1]), 0.0)
+        for v in range(t.n_nodes):
+            size = w.output[v + 1] - w.output[v]
+            W = np.zeros((X.shape[1], size))
+            for s in range(w.node_word[v], w.node_word[v + 1]):
+                for e in range(w.entry[s], w.entry[s + 1]):
+                    W[w.words[s], w.child[e]] = w.weight[e]
+            outputs[:, w.output[v] : w.output[v + 1]] = (
+                X @ W + w.bias[w.output[v] : w.output[v + 1]]
+            )
+        if model.params.loss == "logistic":
+            logs = -np.logaddexp(0, -outputs)
+        else:
+            logs = -np.square(np.maximum(0, 1 - outputs))
+        path = np.zeros((X.shape[0], t.n_nodes))
+        for v in range(t.n_nodes):
+            for c, child in enumerate(t.children_of(v)):
+                path[:, child] = model.params.discount * path[:, v] + logs[:, w.output[v] + c]
+            for c, label in enumerate(t.labels_of(v), len(t.children_of(v))):
+                score = model.params.discount * path[:, v] + logs[:, w.output[v] + c]
+                total[:, label] += np.exp(score)
+    return total / len(model.trees_)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+@pytest.mark.parametrize("discount", [1.0, 0.98])
+def test_wide_beam_equals_exhaustive_search(loss, discount):
+    X, Y, trees = many_labels()
+    trees += tree.build(KmeansTree(leaf=3, k=4, levels=2), X, Y)  # with early leaves
+    model = Plt(PltParams(loss=loss, beam=1000, discount=discount, prune=0.01), trees).fit(X, Y)
+    top = model.predict(X, 40)
+    assert np.all(top.labels >= 0)
+    slow = np.take_along_axis(exhaustive(model, X), top.labels, axis=1)
+    np.testing.assert_allclose(top.scores, slow, rtol=1e-3, atol=1e-6)
+
+
+def test_narrow_beam_finds_a_part_of_what_the_wide_one_finds():
+    X, Y, trees = many_labels()
+    model = Plt(PltParams(), trees).fit(X, Y)
+    wide = model.predict(X, 40).to_csr(40).toarray()
+    object.__setattr__(model, "params", PltParams(beam=1))
+    narrow = model.predict(X, 40)
+    assert np.all((narrow.labels >= 0).sum(axis=1) <= 4)  # one leaf
+    real = narrow.labels >= 0
+    rows = np.nonzero(real)[0]
+    assert np.array_equal(narrow.scores[real], wide[rows, narrow.labels[real]])
+
+
+def test_flat_tree_is_one_vs_rest():
+    X, Y = noisy()
+    exact = {"eps": 1e-5, "gap": 1e-7, "max_epochs": 3000, "prune": 0.0}
+    flat = Plt(PltParams(**exact), tree.build(tree.FlatTree(), X, Y)).fit(X, Y).predict(X, 5)
+    margins = Ovr(OvrParams(**exact)).fit(X, Y).predict(X, 5).to_csr(5).toarray()
+    # Texts without any label never reach the root: they are negatives for one-vs-rest alone.
+    assert (np.diff(Y.indptr) > 0).mean() < 1
+    labelled = np.diff(Y.indptr) > 0
+    same_rows = Ovr(OvrParams(**exact)).fit(X[labelled], Y[labelled]).predict(X, 5).to_csr(5)
+    expected = as_probability(same_rows.toarray(), "squared_hinge")
+    np.testing.assert_allclose(flat.to_csr(5).toarray(), expected, atol=2e-3)
+    assert margins.shape == expected.shape
+
+
+def test_node_problems_hold_the_texts_below_the_node():
+    X, Y, (built,) = many_labels(n=100)
+    problems = NodeProblems(PltParams(), built, X, Y, None)
+    dense = Y.toarray()
+    for node in range(built.n_nodes):
+        below = [label for label in range(40) if node in path_to_root(built, label)]
+        slow = np.flatnonzero(dense[:, below].any(axis=1)) if below else []
+        first, last = problems.rows.indptr[node : node + 2]
+        assert problems.rows.indices[first:last].tolist() == list(slow)
+
+
+def path_to_root(t: Tree, label: int) -> list[int]:
+    node, path = int(t.leaf[label]), []
+    while node >= 0:
+        path.append(node)
+        node = int(t.parent[node])
+    return path
+
+
+def test_every_level_is_weighted_by_its_own_counts():
+    X, Y, (built,) = many_labels()
+    problems = NodeProblems(PltParams(weighting="pw", normalise=True), built, X, Y, None)
+    for depth in range(1, built.depth + 1):
+        weights = problems.node_weight[built.nodes_at(depth)]
+        assert weights.mean() == pytest.approx(1)
+    texts = np.diff(problems.rows.indptr)
+    level = built.nodes_at(2)
+    order = np.argsort(texts[level])
+    assert np.all(np.diff(problems.node_weight[level][order]) <= 1e-12)  # rarer weighs more
+    plain = NodeProblems(PltParams(), built, X, Y, None)
+    assert np.all(plain.node_weight == 1)
+
+
+def test_three_trees_average_their_scores():
+    X, Y, _ = many_labels()
+    trees = tree.build(BalancedTree(leaf=5, trees=3), X, Y)
+    apart = [Plt(PltParams(beam=100), [t]).fit(X, Y).predict(X, 40) for t in trees]
+    together = Plt(PltParams(beam=100), trees).fit(X, Y).predict(X, 40)
+    mean = sum(top.to_csr(40).toarray() for top in apart) / 3
+    np.testing.assert_allclose(together.to_csr(40).toarray(), mean, atol=1e-6)
+
+
+def test_labels_outside_the_tree_are_never_given():
+    X, Y = separable()
+    wide = sp.hstack([Y, sp.csr_matrix((Y.shape[0], 1), dtype=np.float32)], format="csr")
+    top = OwnTrees(PltParams(beam=50)).fit(X, wide).predict(X, 10)
+    assert set(np.unique(top.labels)) == {-1, *range(6)}
+
+
+def test_interrupted_fit_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
+    X, Y, trees = many_labels()
+    monkeypatch.setenv("COATTAIL_THREADS", "1")
+    Plt(PltParams(), trees).fit(X, Y).save(tmp_path / "whole")
+    done, real = [], solver.train
+
+    def dies(*arguments):
+        if len(done) == 5:
+            raise KeyboardInterrupt
+        done.append(1)
+        return real(*arguments)
+
+    monkeypatch.setattr(solver, "train", dies)
+    with pytest.raises(KeyboardInterrupt):
+        Plt(PltParams(), trees, partial=tmp_path / "partial").fit(X, Y)
+    assert len(list((tmp_path / "partial").rglob("*.npz"))) == 5
+    monkeypatch.setattr(solver, "train", real)
+    Plt(PltParams(), trees, partial=tmp_path / "partial").fit(X, Y).save(tmp_path / "resumed")
+    assert digest(tmp_path / "whole") == digest(tmp_path / "resumed")
+
+
+def test_blocks_use_their_part_of_the_tree(tmp_path):
+    X, Y, trees = many_labels()
+    head, tail = np.arange(10, dtype=np.int32), np.arange(10, 40, dtype=np.int32)
+    blocks = [
+        Block("head", X, sp.csr_matrix(Y[:, head]), head),
+        Block("tail", X, sp.csr_matrix(Y[:, tail]), tail),
+    ]
+    model = fit_blocks(PltParams(), trees, blocks, 40)
+    assert isinstance(model, Blocks)
+    top = model.predict(X, 3)
+    assert Y.toarray()[np.arange(Y.shape[0]), top.labels[:, 0]].mean() > 0.95
+    model.save(tmp_path / "model")
+    assert same(top, load(tmp_path / "model").predict(X, 3))
+
+
+def test_tree_of_other_labels_is_refused():
+    X, Y, trees = many_labels()
+    with pytest.raises(ModelError, match="40 labels but Y has 39"):
+        Plt(PltParams(), trees).fit(X, Y[:, :39])
+
+
+def test_model_without_trees_clusters_the_labels_itself():
+    X, Y = separable()
+    top = Plt(PltParams()).fit(X, Y).predict(X, 1)
+    assert Y.toarray()[np.arange(Y.shape[0]), top.labels[:, 0]].mean() > 0.95
