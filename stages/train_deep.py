@@ -33,7 +33,7 @@ def main(variant: str) -> None:
             top = model.predict(features.tokens(split), 100)
             top.save(f"data/ranked/{variant}/{split}.npz")
         run.curve(f"plots/training/{variant}.csv")
-        checkpoint.unlink(missing_ok=True)
+        build.forget(checkpoint)
 
 
 if __name__ == "__main__":

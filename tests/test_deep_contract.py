@@ -39,8 +39,8 @@ class DeepContract(ModelContract):
     def inputs(self, X: sp.csr_matrix) -> Ragged:
         return Ragged(X.indptr.astype(np.int64), X.indices.astype(np.int32) + 2)
 
-    def test_number_of_threads_changes_no_byte(self, tmp_path, monkeypatch):
-        """Not promised: torch adds up in another order with another number of threads."""
+    # Not promised: torch adds up in another order with another number of threads.
+    test_number_of_threads_changes_no_byte = None
 
     def fit(self, model: Any, X: sp.csr_matrix, Y: sp.csr_matrix) -> Any:
         threads = int(os.environ.get("COATTAIL_THREADS", "1"))
@@ -56,11 +56,22 @@ def trees(Y: sp.csr_matrix) -> list[Tree]:
 
 
 class TestAttentionXml(DeepContract):
-    settings: ClassVar[dict[str, Any]] = {"model": "attentionxml", "hidden": 8, "fc": [8], "candidates": 0}
+    settings: ClassVar[dict[str, Any]] = {
+        "model": "attentionxml",
+        "hidden": 8,
+        "fc": [8],
+        "candidates": 0,
+    }
 
 
 class TestAttentionXmlWithCandidates(DeepContract):
-    settings: ClassVar[dict[str, Any]] = {"model": "attentionxml", "hidden": 8, "fc": [8], "candidates": 4, "head_dim": 8}
+    settings: ClassVar[dict[str, Any]] = {
+        "model": "attentionxml",
+        "hidden": 8,
+        "fc": [8],
+        "candidates": 4,
+        "head_dim": 8,
+    }
 
 
 class TestAttentionXmlOverATree(DeepContract):
@@ -70,12 +81,17 @@ class TestAttentionXmlOverATree(DeepContract):
         "fc": [8],
         "candidates": 2,
         "tree": "pairs",
-        "epochs": 6,
+        "epochs": 12,
     }
 
 
 class TestXmlCnn(DeepContract):
-    settings: ClassVar[dict[str, Any]] = {"model": "xmlcnn", "filters": 8, "bottleneck": 16, "lr": 0.01}
+    settings: ClassVar[dict[str, Any]] = {
+        "model": "xmlcnn",
+        "filters": 8,
+        "bottleneck": 16,
+        "lr": 0.01,
+    }
 
 
 class TestBilstm(DeepContract):

@@ -115,7 +115,9 @@ def test_soft_targets_by_hand() -> None:
 
 
 def test_mixed_logit_is_the_logit_of_the_mixed_context_vector() -> None:
-    params = AttentionXmlParams(model="attentionxml", hidden=3, fc=[4], candidates=0)
+    params = AttentionXmlParams(
+        model="attentionxml", hidden=3, fc=[4], candidates=0, label_outputs=False
+    )
     net = build_net(params, 4, 10, 5)
     initialise(net, torch.Generator().manual_seed(0))
     tokens = Ragged(np.array([0, 3, 5]), np.array([2, 3, 4, 5, 6], np.int32))
@@ -124,7 +126,7 @@ def test_mixed_logit_is_the_logit_of_the_mixed_context_vector() -> None:
     pairs = Pairs(one, torch.tensor([2]), torch.tensor([0]), torch.tensor([0.3]))
     vectors = contexts(encoded.states, encoded.mask, net.queries)
     wanted = net.fc(0.3 * vectors[1, 2] + 0.7 * vectors[1, 0])
-    got = net._mixed_logits(encoded.states, encoded.mask, None, pairs)
+    got = net._mixed_logits(encoded.states, encoded.mask, pairs)
     torch.testing.assert_close(got, wanted)
 
 
@@ -152,8 +154,8 @@ def test_tailmix_loss_is_the_loss_of_mixed_positions_and_plain_rest(candidates: 
     loss = net.backward_columns(encoded, targets, columns, None, torch.Generator(), batch, tail)
     encoded = net.encode(batch, None)
     everything = torch.arange(4)
-    logits = net.logits(encoded.states, encoded.mask, everything, encoded.head)
-    mixed = net._mixed_logits(encoded.states, encoded.mask, encoded.head, pairs)
+    logits = net.logits(encoded.states, encoded.mask, everything)
+    mixed = net._mixed_logits(encoded.states, encoded.mask, pairs)
     logits[pairs.row, pairs.target] = mixed
     soft = soft_targets(targets, pairs)
     if columns is not None:

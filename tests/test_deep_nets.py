@@ -188,7 +188,7 @@ def test_blockwise_gradient_is_the_gradient_of_the_mean_loss() -> None:
     got = net.queries.grad.clone()
     net.zero_grad()
     encoded = net.encode(batch_of(TEXTS), None)
-    logits = net.logits(encoded.states, encoded.mask, torch.arange(7), None)
+    logits = net.logits(encoded.states, encoded.mask, torch.arange(7))
     torch.nn.functional.binary_cross_entropy_with_logits(logits, targets).backward()
     torch.testing.assert_close(got, net.queries.grad)
 

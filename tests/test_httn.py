@@ -249,7 +249,8 @@ def test_an_added_label_is_ranked_and_changes_nothing_else(tmp_path):
     before = model.predict(tokens, 8).to_csr(9).toarray()
     assert model.add_label("fresh", new_topic(3, 0)) == 8
     after = model.predict(tokens, 9).to_csr(9).toarray()
-    np.testing.assert_array_equal(after[:, :8], before[:, :8])
+    # Equal but for rounding: one more column is another matrix product.
+    np.testing.assert_allclose(after[:, :8], before[:, :8], rtol=1e-5)
     model.save(tmp_path / "m")
     back = Httn.load(tmp_path / "m")
     assert back.label_names_[8] == "fresh"

@@ -123,14 +123,22 @@ def test_heap_keeps_the_best_and_breaks_ties_by_label():
         assert np.all(np.isneginf(heap_scores[len(order) :]))
 
 
-def test_random_numbers_stay_below_their_limit_and_fill_it():
-    state = sparse.mix(1, 2)
-    seen = set()
-    for _ in range(200):
+@njit
+def call_random(seed, key, limit, out):
+    state = sparse.mix(seed, key)
+    for i in range(out.shape[0]):
         state = sparse.step(state)
-        seen.add(sparse.below(state, 7))
-    assert seen == set(range(7))
-    assert sparse.mix(1, 2) != sparse.mix(2, 1)
+        out[i] = sparse.below(state, limit)
+
+
+def test_random_numbers_stay_below_their_limit_and_fill_it():
+    first, other = np.empty(2000, np.int64), np.empty(2000, np.int64)
+    call_random(1, 2, 7, first)
+    call_random(2, 1, 7, other)
+    assert np.bincount(first, minlength=7).min() > 200
+    assert first.min() == 0
+    assert first.max() == 6
+    assert not np.array_equal(first, other)
 
 
 def slow_descent(X, y, c, epochs):
@@ -259,6 +267,16 @@ def test_pool_keeps_order_and_passes_errors_on(monkeypatch):
         list(pool.each(lambda i: 1 // (i - 5), range(20)))
     assert pool.chunks(7, 3) == [(0, 3), (3, 6), (6, 7)]
     assert pool.chunks(0, 3) == []
+
+
+def test_number_of_threads_comes_from_the_environment(monkeypatch):
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "5")
+    monkeypatch.setenv("COATTAIL_THREADS", "3")
+    assert pool.threads() == 3
+    monkeypatch.delenv("COATTAIL_THREADS")
+    assert pool.threads() == 5
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "all")
+    assert pool.threads() >= 1
 
 
 def test_constant_views_forbid_writing_and_copy_nothing():

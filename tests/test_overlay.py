@@ -70,6 +70,7 @@ def test_a_preset_adds_variants_and_null_takes_one_out(project):
         "train_linear:\n"
         "  new: {model: ovr, train: features/tfidf/train, tree: flat, C: 3.0}\n"
         "  dismec-pwcb: null\n"
+        "transfer: {}\n"
     )
     before = Path("params.yaml").read_text()
     overlay.use("preset/mine", None)
@@ -77,7 +78,11 @@ def test_a_preset_adds_variants_and_null_takes_one_out(project):
     assert section["new"]["C"] == 3.0
     assert "dismec-pwcb" not in section
     assert "dismec" in section
-    assert set(comments(before)) == set(comments(Path("params.yaml").read_text()))
+    assert read_yaml("params.yaml")["transfer"] == {}
+    after = Path("params.yaml").read_text()
+    lost = set(comments(before)) - set(comments(after))
+    assert lost == {line for line in lost if "epochs" in before.split(line)[0].splitlines()[-1]}
+    assert "\n\nensemble:" in after
 
 
 def test_what_fails_the_schema_is_refused_and_nothing_is_written(project):

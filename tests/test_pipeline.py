@@ -234,8 +234,9 @@ def test_what_people_read_makes_sense(done):
 
 
 def test_the_best_model_is_registered_and_tags_texts(done):
-    versions = done.client.search_model_versions("name = 'coattail-demo'")
-    assert [version.aliases for version in versions] == [["champion"]]
+    champion = done.client.get_model_version_by_alias("coattail-demo", "champion")
+    best = next(run for run in done.runs("candidate") if run.data.tags["is_best"] == "true")
+    assert champion.run_id == best.info.run_id
     code = (
         "import mlflow, pandas; mlflow.set_tracking_uri('sqlite:///mlflow.db')\n"
         "model = mlflow.pyfunc.load_model('models:/coattail-demo@champion')\n"
@@ -251,12 +252,13 @@ def test_every_candidate_tags_new_texts_as_the_pipeline_ranked_them(done, monkey
     monkeypatch.chdir(done.folder)
     with gzip.open("data/features/texts/test.jsonl.gz", "rt", encoding="utf-8") as file:
         texts = [json.loads(line)["text"] for line in file]
-    for name in candidates(done.params()):
-        top, ranked = (
-            Tagger.of_workspace(name).rank(texts, 5),
-            TopK.load(f"data/ranked/{name}/test.npz"),
-        )
-        np.testing.assert_array_equal(top.labels, ranked.labels[:, :5], name)
+    for name, candidate in candidates(done.params()).items():
+        top = Tagger.of_workspace(name).rank(texts, 5)
+        ranked = TopK.load(f"data/ranked/{name}/test.npz").head(5)
+        # Another process may give torch another number of threads, and a sum other last bits.
+        np.testing.assert_allclose(top.scores, ranked.scores, atol=1e-4, err_msg=name)
+        if candidate.family == "linear":
+            np.testing.assert_array_equal(top.labels, ranked.labels, name)
 
 
 def test_a_forced_stage_gives_one_new_parent_with_the_rest_cached(copy):

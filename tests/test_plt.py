@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from coattail import tree
 from coattail.errors import ModelError
 from coattail.features import Block
-from coattail.kernels import solver
+from coattail.kernels import beam, solver
 from coattail.linear.build import Blocks, fit_blocks, load
 from coattail.linear.ovr import Ovr, as_probability
 from coattail.linear.params import OvrParams, PltParams
@@ -104,6 +104,19 @@ def test_narrow_beam_finds_a_part_of_what_the_wide_one_finds():
     real = narrow.labels >= 0
     rows = np.nonzero(real)[0]
     assert np.array_equal(narrow.scores[real], wide[rows, narrow.labels[real]])
+
+
+def test_looking_words_up_and_laying_them_out_give_the_same_bits():
+    X, Y = separable(300)
+    noise = sp.random(300, 6000, 0.02, "csr", np.float32, random_state=np.random.default_rng(2))
+    X = sp.hstack([X, noise], format="csr")
+    model = OwnTrees(PltParams(prune=0.0)).fit(X, Y)
+    assert np.diff(model.weights_[0].node_word)[0] > 2 * beam.SEARCH
+    batch = model.predict(X, 6)  # many texts at the root: laid out
+    for i in range(20):
+        one = model.predict(X[i : i + 1], 6)  # one text: looked up
+        assert np.array_equal(one.labels[0], batch.labels[i])
+        assert np.array_equal(one.scores[0], batch.scores[i])
 
 
 def test_flat_tree_is_one_vs_rest():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from coattail.arrays import Ragged
 from coattail.config import parse
 from coattail.errors import ConfigError
 from coattail.transfer import (
@@ -22,7 +21,6 @@ from coattail.transfer import (
     sample_texts,
     split_labels,
     tail_rows,
-    word_vectors,
 )
 
 
@@ -175,38 +173,6 @@ def test_tail_rows_by_hand_with_and_without_attention():
 
 
 # --- word vectors --------------------------------------------------------------------------------
-
-
-def two_topics():
-    """Words 2 and 3 stand in texts of label 0, words 4 and 5 in texts of label 1, 6 nowhere."""
-    texts = [[2, 3], [3, 2, 2], [4, 5], [5, 4, 4], [2, 3], [4, 5]]
-    indptr = np.cumsum([0, *map(len, texts)])
-    tokens = Ragged(indptr.astype(np.int64), np.concatenate(texts).astype(np.int32))
-    return tokens, columns([0, 1, 4], [2, 3, 5], [0, 2], n=6)
-
-
-def test_words_of_the_same_labels_start_with_like_vectors():
-    tokens, Y = two_topics()
-    vectors = word_vectors(tokens, Y, 7, 2, 0)
-    lengths = np.linalg.norm(vectors, axis=1)
-    np.testing.assert_allclose(lengths[2:6], 0.1 * math.sqrt(2), rtol=1e-5)
-    near, far = vectors[2] @ vectors[3], vectors[2] @ vectors[4]
-    assert near > 0.99 * lengths[2] ** 2
-    assert far < 0.9 * lengths[2] ** 2
-    np.testing.assert_array_equal(vectors[[0, 1, 6]], 0)
-
-
-def test_word_vectors_are_the_same_bytes_every_time_and_wider_than_the_labels():
-    tokens, Y = two_topics()
-    first, again = (word_vectors(tokens, Y, 7, 20, 0) for _ in range(2))
-    assert first.shape == (7, 20)
-    assert first.tobytes() == again.tobytes()
-    assert np.isfinite(first).all()
-
-
-def test_a_single_label_gives_no_directions_but_no_error():
-    tokens, _ = two_topics()
-    assert not word_vectors(tokens, columns([0, 1], n=6), 7, 4, 0).any()
 
 
 def test_wrong_parameters_are_refused():

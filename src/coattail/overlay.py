@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from coattail.config import PARAMS, read_yaml, suggestion
 from coattail.errors import ConfigError
 
 CONF = Path("conf")
+SECTION = re.compile(r"^((?: |\w+: \{\}).*)\n(?=\w+:(?: +#| \{\}|$))", re.MULTILINE)
+"""The end of a section with the start of the next right behind it."""
 REPLACED = ("dataset", "vectors")
 """Sections that an overlay replaces as a whole: half of two datasets is no dataset."""
 
@@ -58,7 +61,8 @@ def merge(name: str, data: str | None) -> tuple[str, str]:
     text = io.StringIO()
     yaml.dump(content, text)
     check(YAML(typ="safe", pure=True).load(text.getvalue()), f"params.yaml with {name}")
-    return before, text.getvalue()
+    # A variant that is taken out takes the blank line behind it along.
+    return before, SECTION.sub(r"\1\n\n", text.getvalue())
 
 
 def _null(representer: Any, _: None) -> Any:
@@ -89,7 +93,7 @@ def _lines_of(lines: list[str], section: str) -> tuple[int, int] | None:
 
 
 def _merge_section(content: Any, section: str, values: Any) -> None:
-    if not isinstance(values, dict) or not content.get(section):
+    if not isinstance(values, dict) or not values or not content.get(section):
         content[section] = values
         return
     for key, value in values.items():

@@ -44,7 +44,7 @@ def start_logging() -> None:
 def limit_threads(threads: int) -> int:
     """Set the thread count of every library that is imported later; return the count."""
     count = threads or os.cpu_count() or 1
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = str(count)
     # OpenMP threads that spin while they wait make two jobs on the same cores many times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -15,7 +15,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from coattail.arrays import Ragged
 from coattail.config import Params
 from coattail.labels import counts as count_labels
 
@@ -203,36 +202,3 @@ def tail_rows(p: Floats, P: Floats, W: Floats, params: TransferParams) -> Floats
     if params.attention:
         p = (attend(p, P, params.sharpness) + p) / 2
     return p @ W.T
-
-
-def word_vectors(
-    tokens: Ragged, Y: sp.csr_matrix, vocabulary_size: int, dim: int, seed: int
-) -> NDArray[np.float32]:
-    """A start for word vectors: the directions of words in the space of labels.
-
-    Words x labels co-occurrence, damped by a square root and by frequency, cut to ``dim``
-    directions by a truncated SVD, every word scaled to the length of a random vector with standard
-    deviation 0.1. Words that never occur get zeros.
-    """
-    from scipy.sparse.linalg import svds  # slow to import, and rarely needed
-
-    texts = sp.csr_matrix(
-        (np.ones(len(tokens.values), np.float64), tokens.values, tokens.indptr),
-        shape=(tokens.n, vocabulary_size),
-    )
-    together = sp.csr_matrix(texts.T @ Y).astype(np.float64)
-    together.data = np.sqrt(together.data)
-    by_word, by_label = (np.asarray(together.sum(axis=axis)).ravel() for axis in (1, 0))
-    damp = [sp.diags(1 / np.sqrt(np.maximum(mass, 1e-12))) for mass in (by_word, by_label)]
-    together = sp.csr_matrix(damp[0] @ together @ damp[1])
-    out = np.zeros((vocabulary_size, dim), np.float32)
-    rank = min(dim, min(together.shape) - 1)
-    if rank >= 1 and together.nnz:
-        start = np.random.default_rng(seed).random(min(together.shape))
-        left, size, _ = svds(together, k=rank, v0=start)
-        # Signs of singular vectors are free: fix them, so that every run starts alike.
-        left = left * np.where(left.sum(axis=0) < 0, -1, 1)
-        # Rows of words that never occur hold rounding errors, which scaling would blow up.
-        left = left * (by_word > 0)[:, None]
-        out[:, :rank] = unit(left * np.sqrt(size)) * (0.1 * np.sqrt(dim))
-    return out

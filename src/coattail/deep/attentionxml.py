@@ -76,13 +76,10 @@ class AttentionNet(nn.Module):
             head = self.head(bag, states, mask)
         return Encoded(states, mask, head)
 
-    def logits(self, states: Tensor, mask: Tensor, columns: Tensor, head: Tensor | None) -> Tensor:
+    def logits(self, states: Tensor, mask: Tensor, columns: Tensor) -> Tensor:
         """Logits (B, C) of labels ``columns``, int64 (C,) for all texts or (B, C) per text."""
         queries = nn.functional.embedding(columns, self.queries)
-        out = self.decide(contexts(states, mask, queries), columns)
-        if head is not None:
-            out = out + (head.gather(1, columns) if columns.dim() == 2 else head[:, columns])
-        return out
+        return self.decide(contexts(states, mask, queries), columns)
 
     def decide(self, vectors: Tensor, labels: Tensor) -> Tensor:
         """Logits (..., C) of context vectors (..., C, d) of ``labels`` (C,) or (..., C)."""
@@ -128,7 +125,6 @@ class AttentionNet(nn.Module):
         """Gradients block by block: attention's memory is that of one block, not of all labels."""
         count = targets.shape[0] * (self.n_labels if columns is None else columns.shape[1])
         states = encoded.states.detach().requires_grad_()
-        guess = None if encoded.head is None else encoded.head.detach()
         skip, total = None, torch.zeros((), device=states.device)
         if tailmix is not None:
             pairs = self._pairs(tailmix, states.detach(), encoded.mask, columns, batch, generator)
@@ -136,11 +132,11 @@ class AttentionNet(nn.Module):
                 targets = soft_targets(targets, pairs)
                 skip = torch.zeros_like(targets, dtype=torch.bool)
                 skip[pairs.row, pairs.target] = True
-                mixed = self._mixed_logits(states, encoded.mask, guess, pairs)
+                mixed = self._mixed_logits(states, encoded.mask, pairs)
                 w = None if weights is None else weights[pairs.target]
                 total = total + _accumulate(cross_entropy(mixed, pairs.share, w) / count)
         for block in self.blocks(columns, states.device):
-            logits = self.logits(states, encoded.mask, block, guess)
+            logits = self.logits(states, encoded.mask, block)
             loss = cross_entropy(
                 logits,
                 pick(targets, block),
@@ -189,16 +185,11 @@ class AttentionNet(nn.Module):
         queries = nn.functional.embedding(labels, self.queries)
         return contexts(states.index_select(0, row), mask.index_select(0, row), queries)
 
-    def _mixed_logits(
-        self, states: Tensor, mask: Tensor, head: Tensor | None, pairs: Pairs
-    ) -> Tensor:
+    def _mixed_logits(self, states: Tensor, mask: Tensor, pairs: Pairs) -> Tensor:
         both = torch.stack([pairs.target, pairs.partner], dim=1)  # (P, 2)
         share = torch.stack([pairs.share, 1 - pairs.share], dim=1)
         vectors = self._context_of(states, mask, pairs.row, both)
-        out = self.decide((share.unsqueeze(2) * vectors).sum(dim=1), pairs.target)
-        if head is not None:
-            out = out + (share * head.index_select(0, pairs.row).gather(1, both)).sum(dim=1)
-        return out
+        return self.decide((share.unsqueeze(2) * vectors).sum(dim=1), pairs.target)
 
     # --- prediction
 
@@ -212,13 +203,24 @@ class AttentionNet(nn.Module):
             order = encoded.head.sort(dim=1, descending=True, stable=True).indices
             columns = order[:, :shortlist]
         pieces = [
-            self.logits(encoded.states, encoded.mask, block, encoded.head)
+            self._blend(self.logits(encoded.states, encoded.mask, block), encoded.head, block)
             for block in self.blocks(columns, encoded.states.device)
         ]
         if columns is None:
             columns = torch.arange(self.n_labels, device=encoded.states.device)
             columns = columns.expand(len(batch.rows), -1)
         return columns, torch.cat(pieces, dim=1)
+
+    def _blend(self, logits: Tensor, head: Tensor | None, block: Tensor) -> Tensor:
+        """A weighted mean of attention's and the cheap head's logits.
+
+        The head takes no part in training attention: it has seen the training texts and leaves
+        little to learn there, but is wrong elsewhere.
+        """
+        if head is None:
+            return logits
+        share = self.params.head_share
+        return (1 - share) * logits + share * pick(head, block)
 
     @torch.no_grad()
     def weigh(self, batch: Batch, labels: Tensor) -> Tensor:

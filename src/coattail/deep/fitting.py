@@ -165,15 +165,18 @@ def start_outputs(net: AnyNet, tokens: Ragged, Y: sp.csr_matrix, vocabulary_size
     if not isinstance(net, AttentionNet):
         odds = (counts + 0.5) / (tokens.n - counts + 0.5)
         net.output.bias.copy_(torch.from_numpy(np.log(odds).astype(np.float32)))
-    elif net.head is None:
-        share = (counts.sum() + 0.5) / (tokens.n * len(counts) + 1)
-        net.fc.layers[-1].bias.fill_(float(np.log(share / (1 - share))))
     else:
-        params = net.params
-        net.head.fill(start.linear_head(tokens, Y, vocabulary_size, params.head_dim, params.seed))
+        scored = len(counts)
+        if net.head is not None:
+            params = net.params
+            head = start.linear_head(tokens, Y, vocabulary_size, params.head_dim, params.seed)
+            net.head.fill(head)
+            scored = min(scored, params.candidates)
+        share = (counts.sum() + 0.5) / (tokens.n * scored + 1)
+        share = min(float(share), 0.5)
+        net.fc.layers[-1].bias.fill_(float(np.log(share / (1 - share))))
         if net.outputs is not None:
             net.outputs.zero_()
-        net.fc.layers[-1].weight.zero_()  # attention starts as a correction of nothing
 
 
 def rank(columns: Tensor, logits: Tensor, k: int) -> TopK:

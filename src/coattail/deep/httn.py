@@ -21,6 +21,7 @@ from coattail.arrays import Ragged, TopK, as_csr, atomic_folder, best_first
 from coattail.config import parse
 from coattail.deep import device as devices
 from coattail.deep.httn_net import HttnNet, Texts, batches
+from coattail.deep.start import label_vectors
 from coattail.errors import DataError, ModelError
 from coattail.progress import progress
 from coattail.transfer import TransferParams
@@ -184,8 +185,7 @@ class Httn:
                 raise DataError(f"{len(vectors)} word vectors for {size} words; run dvc repro")
             return torch.from_numpy(np.array(vectors, np.float32))
         if p.embedding_start == "labels":
-            start = transfer.word_vectors(tokens, Y, size, p.embedding_dim, p.seed)
-            return torch.from_numpy(start)
+            return torch.from_numpy(label_vectors(tokens, Y, size, p.embedding_dim, p.seed))
         noise = np.random.default_rng(p.seed).normal(0, 0.1, (size, p.embedding_dim))
         return torch.from_numpy(noise.astype(np.float32))
 

@@ -86,7 +86,7 @@ class Chain:
         encoded = net.encode(batch, None)
         columns = None if level == 0 else torch.from_numpy(np.maximum(items, 0)).to(self.device)
         pieces = [
-            net.logits(encoded.states, encoded.mask, block, None)
+            net.logits(encoded.states, encoded.mask, block)
             for block in net.blocks(columns, encoded.states.device)
         ]
         return torch.cat(pieces, dim=1).cpu().numpy().astype(np.float64)

@@ -30,11 +30,11 @@ class _DeepParams(Params):
     seed: Annotated[int, Field(ge=0)] = 0
     epochs: Positive = 5
     batch: Positive = Field(32, description="texts per step")
-    lr: Annotated[float, Field(gt=0)] = Field(1.5e-3, description="Adam's step size")
+    lr: Annotated[float, Field(gt=0)] = Field(4e-3, description="Adam's step size")
     beta2: Share = Field(0.999, description="Adam's memory of squared gradients")
     weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="decoupled, as in AdamW")
     embedding_dropout: Share = Field(0.2, description="share of word vector entries set to zero")
-    dropout: Share = Field(0.5, description="share of encoder outputs set to zero")
+    dropout: Share = Field(0.3, description="share of encoder outputs set to zero")
     evaluate_every: Annotated[int, Field(ge=0)] = Field(
         0, description="steps between evaluations, SWA updates and checkpoints; 0: once an epoch"
     )
@@ -94,6 +94,9 @@ class AttentionXmlParams(_DeepParams):
     )
     label_outputs: bool = Field(
         True, description="add a linear output per label to the shared layers (not the paper's)"
+    )
+    head_share: Share = Field(
+        0.33, description="weight of the cheap head's logits beside attention's when ranking"
     )
     head_dim: Positive = Field(128, description="rank of the cheap head's linear model of words")
     noise: Share = Field(0.25, description="share of candidates drawn at random")

@@ -2,6 +2,9 @@
 
 from numba import config
 
+# The other layers share OpenMP with torch and leave it with another number of threads.
+config.THREADING_LAYER = "workqueue"
+
 if not config.CACHE_LOCATOR_CLASSES:
     config.CACHE_LOCATOR_CLASSES = (
         "coattail.kernels.caching.ByContent,"

@@ -7,6 +7,7 @@ from coattail.kernels.predict import finish, push
 from coattail.kernels.sparse import fma
 
 HINGE, SIGMOID = 0, 1  # how a margin becomes a log-score
+SEARCH = 1000  # words laid out in the time a text looks all of its words up
 
 
 @njit(nogil=True, cache=True)
@@ -20,12 +21,30 @@ def log_score(margin, transform):
 
 
 @njit(nogil=True, cache=True)
+def _slot(words, begin, end, word):
+    """Where a word stands in words[begin:end], which is sorted; -1 if it does not."""
+    low, high = begin, end
+    while low < high:
+        middle = (low + high) // 2
+        if words[middle] < word:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < end and words[low] == word else -1
+
+
+@njit(nogil=True, cache=True)
 def _node_margins(
-    indptr, indices, values, row, slots, entry_first, entry_child, entry_weight, margins
-):
-    """Add the weights of a text's words to the margins (biases before) of a node's children."""
+    indptr, indices, values, row, node_words, words, slots, entry_first, entry_child, entry_weight,
+    margins,
+):  # fmt: skip
+    """Add the weights of a text's words to the margins (biases before) of a node's children.
+
+    ``node_words`` is the range of the node's words, or empty if they are laid out in ``slots``.
+    """
+    begin, end = node_words
     for p in range(indptr[row], indptr[row + 1]):
-        slot = slots[indices[p]]
+        slot = _slot(words, begin, end, indices[p]) if begin < end else slots[indices[p]]
         if slot >= 0:
             x = values[p]
             for e in range(entry_first[slot], entry_first[slot + 1]):
@@ -76,15 +95,22 @@ def search(
             n_outputs = output[v + 1] - output[v]
             if n_outputs > margins.shape[0]:
                 margins = np.empty(n_outputs, np.float32)
-            for s in range(node_word[v], node_word[v + 1]):
-                slots[words[s]] = s
-            while t < total and pair_node[order[t]] == v:
+            last = t
+            while last < total and pair_node[order[last]] == v:
+                last += 1
+            # For a few texts looking words up is cheaper than laying them all out.
+            laid_out = (last - t) * SEARCH > node_word[v + 1] - node_word[v]
+            node_words = (node_word[v], node_word[v] if laid_out else node_word[v + 1])
+            if laid_out:
+                for s in range(node_word[v], node_word[v + 1]):
+                    slots[words[s]] = s
+            while t < last:
                 r, at = pair_row[order[t]], pair_at[order[t]]
                 t += 1
                 margins[:n_outputs] = bias[output[v] : output[v + 1]]
                 _node_margins(
-                    indptr, indices, values, begin + r, slots, entry_first, entry_child,
-                    entry_weight, margins,
+                    indptr, indices, values, begin + r, node_words, words, slots, entry_first,
+                    entry_child, entry_weight, margins,
                 )  # fmt: skip
                 above = discount * paths[r, at]
                 for c in range(n_children):
@@ -101,8 +127,9 @@ def search(
                     out_label[found] = labels[first_label[v] + c - n_children]
                     out_path[found] = above + log_score(margins[c], transform)
                     found += 1
-            for s in range(node_word[v], node_word[v + 1]):
-                slots[words[s]] = -1
+            if laid_out:
+                for s in range(node_word[v], node_word[v + 1]):
+                    slots[words[s]] = -1
         nodes, paths, sizes = next_nodes, next_paths, next_sizes
     return _by_row(n, found, out_row, out_label, out_path)
 

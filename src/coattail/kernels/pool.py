@@ -8,13 +8,16 @@ from typing import TypeVar
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-VARIABLE = "COATTAIL_THREADS"
+VARIABLES = ("COATTAIL_THREADS", "NUMBA_NUM_THREADS")  # the stages set the second
 
 
 def threads() -> int:
-    """COATTAIL_THREADS, else the processors this process may use."""
-    wanted = os.environ.get(VARIABLE, "")
-    return max(1, int(wanted)) if wanted.isdigit() else len(os.sched_getaffinity(0))
+    """COATTAIL_THREADS, else NUMBA_NUM_THREADS, else the processors this process may use."""
+    for name in VARIABLES:
+        wanted = os.environ.get(name, "")
+        if wanted.isdigit() and int(wanted) > 0:
+            return int(wanted)
+    return len(os.sched_getaffinity(0))
 
 
 def each(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:

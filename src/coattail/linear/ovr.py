@@ -192,10 +192,13 @@ def as_probability(margins: NDArray[np.float32], loss: str) -> NDArray[np.float3
 def _by_word(
     found: list[sp.csr_matrix], labels: list[NDArray[np.int64]], n_words: int, n_labels: int
 ) -> sp.csr_matrix:
-    """One CSR (words, labels) from the rows of all groups."""
+    """One CSR (words, labels) from the rows of all groups; empties ``found``."""
     rows, column = sp.vstack(found, format="csr"), np.concatenate(labels)
+    found.clear()  # the weights are the largest thing in memory: never more than two copies
     order = np.argsort(column)
-    by_word = sp.csc_matrix(rows[order])
+    rows = rows[order]
+    by_word = sp.csc_matrix(rows)
+    del rows
     # The rows are in the order of the labels, so every word lists its labels in order.
     columns = column[order][by_word.indices].astype(np.int32)
     W = sp.csr_matrix((by_word.data, columns, by_word.indptr), shape=(n_words, n_labels))

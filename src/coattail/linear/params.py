@@ -46,7 +46,7 @@ class _Solved(_Weighted):
     )
     C: float = Field(1.0, gt=0.0, description="weight of the loss against 1/2 |w|^2")
     eps: float = Field(
-        0.1, gt=0.0, description="tolerance: spread of projected gradients, relative gradient norm"
+        0.05, gt=0.0, description="tolerance: spread of projected gradients, relative gradient norm"
     )
     gap: float = Field(
         1e-3, gt=0.0, description="loss outside the active rows a finished label may have, relative"
@@ -76,6 +76,9 @@ class PltParams(_Solved):
     beam: int = Field(10, ge=1, description="nodes kept per level and tree when predicting")
     discount: float = Field(
         1.0, gt=0.0, le=1.0, description="factor on the parent's log-score (Bonsai's code: 0.98)"
+    )
+    eps: float = Field(
+        0.1, gt=0.0, description="tolerance: spread of projected gradients, relative gradient norm"
     )
     prune: float = Field(0.1, ge=0.0, description="weights with |w| below this are dropped")
 
