@@ -12,7 +12,7 @@ def main(variant: str) -> None:
         features = Features("data/features")
         blocks = load_training(f"data/{params.train}", features)
         model = build.fit_blocks(
-            params,
+            params.of_dataset(features.propensity),
             tree.load(f"data/plt/{params.tree}"),
             blocks,
             features.n_labels,

@@ -113,9 +113,7 @@ def _strays() -> Iterator[Finding]:
     strays = remove_strays(read_yaml("params.yaml"), *FOLDERS, dry_run=True)
     if strays:
         names = ", ".join(str(path) for path in strays[:5])
-        yield Finding(
-            "note", f"rankings of candidates not in params.yaml: {names}", "coattail clean"
-        )
+        yield Finding("note", f"results of variants not in params.yaml: {names}", "coattail clean")
 
 
 def _device() -> Iterator[Finding]:

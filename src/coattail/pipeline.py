@@ -139,7 +139,8 @@ def remove_strays(
         else:
             stages = made.get(folder, RANKERS)
             names = {name for stage in stages for name in params.get(stage) or {}}
-        strays += [path for path in sorted((data / folder).glob("*")) if path.name not in names]
+        there = [path for path in sorted((data / folder).glob("*")) if path.name[0] != "."]
+        strays += [path for path in there if path.name not in names]
     for path in strays:
         if not dry_run:
             log.info("removed %s: params.yaml has no such variant", path)

@@ -146,8 +146,7 @@ class Fastxml:
         gains = Y.copy()
         gains.data[:] = 1
         if self.params.propensity:
-            a, b = self.params.propensity_a, self.params.propensity_b
-            q = inverse_propensity(counts(Y), Y.shape[0], a, b)
+            q = inverse_propensity(counts(Y), Y.shape[0], *self.params.propensity_constants)
             gains.data[:] = (q / q.max())[gains.indices]
         return gains
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -16,6 +16,22 @@ class _Wired(Params):
         "features/tfidf/train", description="training folder under data/: plain or augmented blocks"
     )
     tree: str = Field("flat", description="label tree under data/plt/")
+    propensity_a: float | None = Field(
+        None, gt=0.0, description="A of the propensities behind weights; null: the dataset's"
+    )
+    propensity_b: float | None = Field(None, gt=0.0, description="B; null: the dataset's")
+
+    @property
+    def propensity_constants(self) -> tuple[float, float]:
+        """A and B, the usual ones where nothing was said."""
+        a, b = self.propensity_a, self.propensity_b
+        return (0.55 if a is None else a, 1.5 if b is None else b)
+
+    def of_dataset(self, constants: tuple[float, float]) -> Self:
+        """The same params with A and B of the dataset where they are null."""
+        given = {"propensity_a": self.propensity_a, "propensity_b": self.propensity_b}
+        filled = dict(zip(given, constants, strict=True))
+        return self.model_copy(update=filled | {k: v for k, v in given.items() if v is not None})
 
 
 class _Weighted(_Wired):
@@ -28,8 +44,6 @@ class _Weighted(_Wired):
     normalise: bool = Field(
         False, description="scale the weights to mean 1 (over all labels, or a tree's level)"
     )
-    propensity_a: float = Field(0.55, gt=0.0, description="A of the dataset's propensities")
-    propensity_b: float = Field(1.5, ge=0.0, description="B of the dataset's propensities")
     tail_c: float = Field(
         1.0, gt=0.0, description="C of a tail label is this times C (flat level and leaves)"
     )
@@ -95,8 +109,6 @@ class FastxmlParams(_Wired):
     propensity: bool = Field(
         False, description="gains weighted by 1/p, and re-ranking by label centres (PfastreXML)"
     )
-    propensity_a: float = Field(0.55, gt=0.0, description="A of the dataset's propensities")
-    propensity_b: float = Field(1.5, ge=0.0, description="B of the dataset's propensities")
     alpha: float = Field(
         0.8, ge=0.0, le=1.0, description="PfastreXML: share of the trees in the final score"
     )

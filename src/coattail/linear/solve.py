@@ -136,7 +136,7 @@ def positive_weights(
     """Weight of the positives of every label or node, from how many texts it has, (g,)."""
     if params.weighting == "none":
         return np.ones(len(counts))
-    q = inverse_propensity(counts, n_texts, params.propensity_a, params.propensity_b)
+    q = inverse_propensity(counts, n_texts, *params.propensity_constants)
     weights = pw_weights(q) if params.weighting == "pw" else pwcb_weights(q, counts, params.beta)
     weights = np.where(counts > 0, weights, 1.0)
     return weights / weights.mean() if params.normalise else weights

@@ -101,7 +101,9 @@ def stage(name: str, variant: str | None, params: Params | None) -> Iterator[Sta
 
 
 def _start(store: Store, record: RunRecord) -> None:
-    record.parent_run_id = store.parent(record.tags, tracked_params())
+    own = {"stage", "dvc.stage"}
+    shared = {key: value for key, value in record.tags.items() if key not in own}
+    record.parent_run_id = store.parent(shared, tracked_params())
     record.run_id = store.create(record.name, "stage", record.parent_run_id, record.tags)
     store.params(record.run_id, record.params)
     digest = data_hash()

@@ -39,6 +39,8 @@ def publish(store: Store, shown: Shown, key: str | None = None) -> dict[str, Any
     if digest:
         tags["data.md5"] = digest
     parent = store.parent(tags, shown.params, key)
+    if digest:
+        store.dataset(parent, shown.dataset, digest)
     sources = {
         address: _show_stage(store, parent, record) for address, record in shown.records.items()
     }

@@ -6,6 +6,7 @@ reached is reported once, and what it should have shown stays in the run record.
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
 import logging
@@ -88,7 +89,9 @@ class Store:
             # Only the embedded store needs a place of its own; a server decides for itself.
             local = self.uri.startswith("sqlite:")
             place = (root() / "mlartifacts").as_uri() if local else None
-            return str(self.client.create_experiment(name, artifact_location=place))
+            # The tag makes the UI open in its view for trained models rather than for prompts.
+            tags = {"mlflow.experimentKind": "custom_model_development"}
+            return str(self.client.create_experiment(name, artifact_location=place, tags=tags))
         if found.lifecycle_stage == "deleted":
             self.client.restore_experiment(found.experiment_id)
         return str(found.experiment_id)
@@ -147,7 +150,9 @@ class Store:
             everything["mlflow.parentRunId"] = parent
         if "git.commit" in tags:
             everything["mlflow.source.git.commit"] = tags["git.commit"]
-        everything["mlflow.user"] = os.environ.get("USER") or os.environ.get("LOGNAME") or "unknown"
+        everything["mlflow.user"] = _user()
+        everything["mlflow.source.name"] = tags.get("dvc.stage", "dvc repro")
+        everything["mlflow.source.type"] = "LOCAL"
         run = self.client.create_run(
             self.experiment_id, start_time=started or now(), tags=everything, run_name=name
         )
@@ -194,6 +199,13 @@ class Store:
         self.metrics(run_id, [*record.history, *last])
         self.finish(run_id, record.status, record.ended)
         return run_id
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an id without a name, as in some containers
+        return str(os.getuid())
 
 
 def dataset_name() -> str:
