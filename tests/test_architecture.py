@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from coattail.config import read_yaml
-from coattail.pipeline import VARIANTS
-from coattail.schema import check
+from coattail.pipeline import RANKERS, VARIANTS
+from coattail.schema import SECTIONS, check
 from tests.architecture import (
     FLOORS,
     ROOT,
@@ -117,6 +117,12 @@ def test_every_stage_has_the_shape_of_the_house(stage):
         assert section in do["params"]
         record = f"data/runs/{stage}.json"
     assert (record in paths(stage, "outs")) == (stage != "publish")
+
+
+def test_stages_over_all_candidates_follow_the_sections_that_define_them():
+    # Otherwise a variant taken out of params.yaml would stay in the leaderboard.
+    assert set(RANKERS) <= set(definition("evaluate")["params"])
+    assert set(SECTIONS) == set(definition("publish")["params"])
 
 
 def test_only_publish_reads_run_records():

@@ -267,12 +267,12 @@ def test_number_of_threads_changes_no_byte(
 
 
 def test_small_metrics_are_flat_short_and_in_order(tmp_path: Path, evaluation: Evaluation) -> None:
-    undefined = evaluation.metrics["strong"] | {"micro_f1": math.nan}
+    undefined = evaluation.metrics["strong"] | {"micro_f1_tuned": math.nan}
     changed = evaluation.metrics | {"strong": undefined}
     written(Evaluation(evaluation.summary, changed, evaluation.tables), tmp_path)
     row = json.loads((tmp_path / "metrics" / "strong.json").read_text())
     names = "p_at_1 p_at_3 p_at_5 ndcg_at_5 psp_at_1 psp_at_3 psp_at_5 rp_at_5 tail_recall_at_5"
-    assert list(row) == [*names.split(), "coverage_at_5", "macro_f1"]  # NaN is left out
+    assert list(row) == [*names.split(), "coverage_at_5", "macro_f1_tuned"]  # NaN is left out
     assert row["p_at_5"] == round(evaluation.metrics["strong"]["p_at_5"], 2)
 
 
