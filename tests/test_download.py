@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from coattail.config import parse
+from coattail.config import parse, read_yaml
 from coattail.download import acquire
 from coattail.errors import DownloadError
 from coattail.readers import documents
@@ -277,9 +277,7 @@ def test_no_room_for_known_sizes_is_told_at_once(tmp_path, monkeypatch):
 def test_the_bibtex_entry_takes_its_files_from_a_folder(tmp_path):
     if not SHARED.exists():
         pytest.skip("../shared/data is absent")
-    from coattail import registry
-
     conf = Path(__file__).parents[1] / "conf"
-    section = registry.overlay("bibtex", conf=conf)["dataset"]
+    section = read_yaml(conf / "dataset" / "bibtex.yaml")["dataset"]
     entry = parse(section | {"source": str(SHARED / "bibtex")}, DatasetParams, "bibtex")
     assert acquire(entry, tmp_path / "raw")["files"] == {"train": "train.txt", "test": "test.txt"}

@@ -100,6 +100,12 @@ def test_an_unknown_name_gets_a_suggestion(project):
         overlay.use("eurlex57", None)
 
 
+def test_a_folder_without_overlays_says_where_to_run(project):
+    shutil.rmtree("conf")
+    with pytest.raises(ConfigError, match="run from the project's root"):
+        overlay.use("demo", None)
+
+
 def test_the_command_shows_the_difference_and_a_dry_run_writes_nothing(project):
     before = Path("params.yaml").read_bytes()
     result = CliRunner().invoke(main, ["use", "bibtex", "--dry-run"])

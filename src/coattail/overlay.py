@@ -32,6 +32,8 @@ def available() -> dict[str, Path]:
 
 def find(name: str) -> Path:
     overlays = available()
+    if not overlays:
+        raise ConfigError(f"{CONF} holds no overlays; run from the project's root")
     if name not in overlays:
         raise ConfigError(f"conf/ has no overlay {name!r}{suggestion(name, list(overlays))}")
     return overlays[name]

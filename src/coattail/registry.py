@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -24,7 +24,6 @@ Role = Literal[
     "label_names",
     "archive",
 ]
-Kind = Literal["dataset", "vectors"]
 
 
 class FileParams(Params):
@@ -134,21 +133,6 @@ class VectorsParams(Params):
         if (self.name is None) != (self.file is None):
             raise ValueError("vectors need both `name` and `file`, or neither")
         return self
-
-
-def names(kind: Kind = "dataset", conf: Path = CONF) -> list[str]:
-    """Entries of the registry, sorted."""
-    return sorted(path.stem for path in (conf / kind).glob("*.yaml"))
-
-
-def overlay(name: str, kind: Kind = "dataset", conf: Path = CONF) -> dict[str, Any]:
-    """The overlay of params.yaml that an entry is, as plain values."""
-    known = names(kind, conf)
-    if not known:
-        raise ConfigError(f"{conf / kind} holds no entries; run from the project's root")
-    if name not in known:
-        raise ConfigError(f"there is no {kind} {name!r} in {conf / kind}{suggestion(name, known)}")
-    return read_yaml(conf / kind / f"{name}.yaml")
 
 
 def address_of(file: FileParams, conf: Path = CONF) -> str | None:
