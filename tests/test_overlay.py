@@ -125,3 +125,11 @@ def test_datasets_are_listed_with_their_titles(project):
     output = CliRunner().invoke(main, ["datasets"]).output
     assert "eurlex57k" in output
     assert "Generated corpus" in output
+
+
+def test_a_broken_overlay_is_named_and_params_stay_as_they_were(project):
+    (project / "conf" / "preset" / "broken.yaml").write_text("rerank:\n  a:\n c: 1\n")
+    before = (project / "params.yaml").read_text()
+    with pytest.raises(ConfigError, match=r"broken\.yaml is not valid YAML"):
+        overlay.use("preset/broken", None)
+    assert (project / "params.yaml").read_text() == before

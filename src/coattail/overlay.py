@@ -48,6 +48,8 @@ def merge(name: str, data: str | None) -> tuple[str, str]:
     yaml.width = 100
     yaml.representer.add_representer(type(None), _null)
     before = PARAMS.read_text(encoding="utf-8")
+    for path in (PARAMS, find(name)):
+        read_yaml(path)  # says which file is broken and where
     overlay_text = find(name).read_text(encoding="utf-8")
     text_now = before
     for section in REPLACED:
