@@ -6,10 +6,10 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := true
 
-.PHONY: help setup repro test check format ui bench clean
+.PHONY: help setup repro test check format ui team-server bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv from requirements.lock (repeats do nothing)
 	@PYTHON="$(PYTHON)" bash scripts/setup.sh
@@ -19,11 +19,11 @@ repro: setup ## Run every stage that is out of date, then show the leaderboard
 	@dvc repro
 	@coattail leaderboard
 	@echo
-	@echo "Look closer:  make ui   (MLflow in the browser)   dvc plots show   dvc exp show   coattail --help"
+	@echo "Look closer:  coattail report --open   make ui (MLflow in the browser)   dvc plots show   coattail --help"
 
 test: setup ## Run the tests
 	@echo "coattail: pytest"
-	@python -m pytest -n 2 --dist worksteal
+	@python -m pytest -n 2 --dist loadgroup
 
 check: setup ## Lint, format and type checks
 	ruff check .
@@ -37,7 +37,10 @@ format: setup ## Mend what ruff can mend
 ui: setup ## Open the MLflow UI on http://127.0.0.1:5000 (PORT=...)
 	@coattail sync
 	@echo "coattail: MLflow on http://127.0.0.1:$${PORT:-5000}  (stop with Ctrl-C)"
-	@mlflow server --host 127.0.0.1 --port $${PORT:-5000} --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlflow.db}"
+	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow server --host 127.0.0.1 --port $${PORT:-5000} --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlflow.db}"
+
+team-server: setup ## Start MLflow for a team, as conf/team-server.yaml says (CONFIG=...; docs/team.md)
+	@coattail team start --config "$${CONFIG:-conf/team-server.yaml}"
 
 bench: setup ## Run the benchmarks that need no peer (see benchmarks/README.md)
 	@for file in read_xmc metrics demo_baseline; do echo "== benchmarks/$$file.py"; python benchmarks/$$file.py || exit 1; done

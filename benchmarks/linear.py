@@ -2,10 +2,11 @@
 
     python benchmarks/linear.py --features data/features --bench ../shared/bench --peers PEERS
 
-PEERS holds one virtual environment per peer (``omikuji``, ``libpecos``, ``napkinxc``; see the
-README of --bench). Features are written once in the XMC format, and every contender reads those
-files. Each runs in its own process with --threads threads; kernels are compiled before the clock
-starts and that time is shown apart. ``--only name,name`` runs some rows, results are kept in --out.
+PEERS holds one virtual environment per peer (``omikuji``, ``libpecos``; see the README of --bench);
+a peer without one runs from this environment. Features are written once in the XMC format, and
+every contender reads those files. Each runs in its own process with --threads threads; kernels are
+compiled before the clock starts and that time is shown apart. ``--only name,name`` runs some rows,
+results are kept in --out.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ PEERS = {
     "omikuji-parabel": ("omikuji", "parabel", {}),
     "omikuji-bonsai": ("omikuji", "bonsai", {}),
     "napkinxc-plt": ("napkinxc", "plt", {}),
+    "sklearn-linearsvc": ("sklearn", "linearsvc", {}),
 }
 # name: (tree params or None, model params)
 OURS: dict[str, tuple[dict[str, Any] | None, dict[str, Any]]] = {
@@ -101,7 +103,9 @@ def run(name: str, arguments: argparse.Namespace) -> None:
     else:
         peer, algorithm, params = PEERS[name]
         files = ["--train", arguments.out / "train.txt", "--test", arguments.out / "test.txt"]
-        command = [arguments.peers / peer / "bin" / "python", arguments.bench / peer / "bench.py"]
+        python = arguments.peers / peer / "bin" / "python"
+        own = python if python.exists() else sys.executable
+        command = [own, arguments.bench / peer / "bench.py"]
         command += [*files, "--algo", algorithm, "--threads", arguments.threads, "--out", out]
         command += [item for key in params for item in ("--param", f"{key}={params[key]}")]
     with open(arguments.out / f"{name}.log", "w") as log:  # omikuji draws bars by the thousand

@@ -7,16 +7,13 @@ from coattail import runner
 from coattail.arrays import atomic_file
 from coattail.config import read_yaml
 from coattail.pipeline import remove_strays
-from coattail.tracking.publish import publish
-from coattail.tracking.store import open_store
-from coattail.workspace import PublishParams, gather
+from coattail.workspace import PublishParams, show
 
 
 def main() -> None:
     params = runner.section("publish", None, PublishParams)
     remove_strays(read_yaml("params.yaml"), "models", "runs")
-    shown = gather(params, Path("data"), Path("plots"))
-    result = publish(open_store(shown.dataset), shown)
+    result = show(params, Path("data"), Path("plots"))
     with atomic_file("data/published.json") as path:
         path.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
     runner.log.info("publish: best candidate by %s: %s", params.best_by, result["best"])

@@ -2,25 +2,26 @@
 
 from coattail import runner, tracking
 from coattail.deep.device import resolve
-from coattail.deep.httn import Httn
+from coattail.deep.transfer_build import build
+from coattail.deep.transfer_params import EncoderParams, TransferParams
 from coattail.features import Features
-from coattail.transfer import TransferParams
 
 
 def main(variant: str) -> None:
-    params = runner.section("transfer", variant, TransferParams)
+    params: EncoderParams = runner.section("transfer", variant, TransferParams)
     settings = runner.settings()
     with tracking.stage("transfer", variant, params) as run:
         device = resolve(settings.device)
         run.note(device=device, device_wanted=settings.device)
         features = Features("data/features")
-        model = Httn(params).fit(
+        model = build(params).fit(
             features.tokens("train"),
             features.Y("train"),
             valid=(features.tokens("valid"), features.Y("valid")),
             vectors=features.vectors,
             vocabulary_size=len(features.vocabulary),
             label_names=features.label_names,
+            propensity=features.propensity,
             device=device,
             threads=settings.threads,
             log=run.log,

@@ -25,6 +25,8 @@ PIPELINE = read_yaml(ROOT / "dvc.yaml")
 STAGES = PIPELINE["stages"]
 OWN_SECTION = {"download": "dataset"}
 """Stages whose section is not called like the stage."""
+LAST = {"report", "publish"}
+"""Stages that read all run records, so they cannot leave one."""
 
 
 def definition(stage: str) -> dict:
@@ -116,18 +118,25 @@ def test_every_stage_has_the_shape_of_the_house(stage):
         assert do["cmd"] == f"python -m stages.{stage}"
         assert section in do["params"]
         record = f"data/runs/{stage}.json"
-    assert (record in paths(stage, "outs")) == (stage != "publish")
+    assert (record in paths(stage, "outs")) == (stage not in LAST)
 
 
 def test_stages_over_all_candidates_follow_the_sections_that_define_them():
     # Otherwise a variant taken out of params.yaml would stay in the leaderboard.
     assert set(RANKERS) <= set(definition("evaluate")["params"])
+    assert set(RANKERS) <= set(definition("report")["params"])
     assert set(SECTIONS) == set(definition("publish")["params"])
 
 
-def test_only_publish_reads_run_records():
+def test_only_the_last_stages_read_run_records():
     readers = {s for s in STAGES if any(p.startswith("data/runs") for p in paths(s, "deps"))}
-    assert readers == {"publish"}
+    assert readers == LAST
+
+
+def test_the_report_declares_what_its_page_is_made_of():
+    folder = ROOT / "src" / "coattail" / "report"
+    pieces = {p for p in folder.iterdir() if p.suffix in (".html", ".css", ".js", ".gz")}
+    assert {str(p.relative_to(ROOT)) for p in pieces} <= paths("report", "deps")
 
 
 def test_gpu_stages_declare_themselves():

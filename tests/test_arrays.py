@@ -19,6 +19,7 @@ from coattail.arrays import (
     save_csr,
     save_ragged,
     topk_of_csr,
+    unit_rows,
 )
 from coattail.errors import DataError
 
@@ -177,3 +178,19 @@ def test_a_failed_folder_leaves_the_old_one(tmp_path):
         write_badly()
     assert [p.name for p in (tmp_path / "m").iterdir()] == ["a"]
     assert [p.name for p in tmp_path.iterdir()] == ["m"]
+
+
+def test_unit_rows_have_length_one_also_across_chunks():
+    rng = np.random.default_rng(5)
+    lengths = rng.integers(0, 900, 3000)  # more than a chunk of 2**20 values, some rows empty
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    indices = np.concatenate([np.arange(n) for n in lengths]).astype(np.int32)
+    values = rng.normal(size=indptr[-1]).astype(np.float32)
+    values[indptr[7] : indptr[8]] = 0.0  # a row of stored zeros
+    M = sp.csr_matrix((values, indices, indptr), shape=(3000, 900))
+    unit = unit_rows(M)
+    dense = M.toarray().astype(np.float64)
+    size = np.linalg.norm(dense, axis=1, keepdims=True)
+    np.testing.assert_allclose(unit.toarray(), dense / np.where(size > 0, size, 1.0), atol=1e-7)
+    assert unit.dtype == np.float32
+    assert unit_rows(sp.csr_matrix((2, 3))).nnz == 0

@@ -39,9 +39,6 @@ class DeepContract(ModelContract):
     def inputs(self, X: sp.csr_matrix) -> Ragged:
         return Ragged(X.indptr.astype(np.int64), X.indices.astype(np.int32) + 2)
 
-    # Not promised: torch adds up in another order with another number of threads.
-    test_number_of_threads_changes_no_byte = None
-
     def fit(self, model: Any, X: sp.csr_matrix, Y: sp.csr_matrix) -> Any:
         threads = int(os.environ.get("COATTAIL_THREADS", "1"))
         size = X.shape[1] + 2

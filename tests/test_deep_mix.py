@@ -20,6 +20,7 @@ from coattail.deep.mix import (
 )
 from coattail.deep.nets import Mixture, contexts, initialise
 from coattail.deep.params import AttentionXmlParams, BilstmParams
+from coattail.deep.train import Moment
 
 # Labels 0-1 and 1-2 occur together; label 3 always stands alone.
 Y = sp.csr_matrix(np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]], np.float32))
@@ -184,8 +185,8 @@ def test_mixing_a_text_with_itself_changes_nothing() -> None:
 def test_mixing_starts_at_its_epoch_and_depends_on_the_step_only() -> None:
     params = BilstmParams(model="bilstm", mix="wordmix", mix_from=2)
     made = Mixer(params, Y, np.ones(4))
-    assert made.at(5, step=9, epoch=1, device="cpu") == (None, None)
-    first, again, other = (made.at(5, step, 2, "cpu")[0] for step in (9, 9, 10))
+    assert made.at(5, Moment(9, 1, 0), "cpu") == (None, None)
+    first, again, other = (made.at(5, Moment(step, 2, 0), "cpu")[0] for step in (9, 9, 10))
     assert first is not None
     assert again is not None
     assert other is not None

@@ -3,7 +3,9 @@
 import json
 import shutil
 import subprocess
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from click.testing import CliRunner
@@ -90,3 +92,49 @@ def test_strays_leftovers_and_edits_are_notes(project):
     assert "data/ranked/old" in notes
     assert "half-written" in notes
     assert "params.yaml" in notes
+
+
+def test_runs_kept_while_the_store_was_away_are_a_note(project, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    with tracking.stage("download", None, None):
+        pass
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    notes = "\n".join(f"{one.what} -> {one.remedy}" for one in findings("note"))
+    assert "1 runs were made while the MLflow store was away" in notes
+    assert "coattail sync" in notes
+
+
+def ask(address: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, ["doctor", "--server", address])
+    return done.exit_code, done.output
+
+
+def test_a_team_server_that_does_not_answer_is_a_problem(project):
+    code, said = ask("http://127.0.0.1:9")
+    assert code == 1
+    assert "cannot be reached: Connection refused" in said
+    assert ask("mlflow.example.org")[1].startswith("error: no team server named")
+
+
+class Careless(BaseHTTPRequestHandler):
+    """A server that lets everybody in, under any name, and whose clock is wrong."""
+
+    def do_GET(self) -> None:
+        self.send_response_only(200)
+        self.send_header("Date", "Mon, 01 Jan 2024 00:00:00 GMT")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_an_open_door_and_a_wrong_clock_of_a_team_server_are_seen(project):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Careless) as careless:
+        Thread(target=careless.serve_forever, daemon=True).start()
+        code, said = ask(f"http://127.0.0.1:{careless.server_address[1]}")
+        careless.shutdown()
+    assert code == 1
+    assert "a caller without credentials gets 200, wanted 401" in said
+    assert "answers under any host name" in said
+    assert "seconds apart" in said

@@ -70,6 +70,17 @@ def test_margins_become_probabilities_first():
     np.testing.assert_allclose(out.scores, expected, rtol=1e-5)
 
 
+def test_average_of_an_average_is_the_mean_of_three():
+    rng = np.random.default_rng(5)
+    a, b, c = (random_top(rng, 30, 4) for _ in range(3))
+    out = combine(combine(a, b, 0.5, 9), c, 0.6666667, 9)
+    mean = sum(top.to_csr(9).toarray().astype(np.float64) for top in (a, b, c)) / 3
+    for i in range(30):
+        found = out.labels[i][out.labels[i] >= 0]
+        np.testing.assert_allclose(out.scores[i][: len(found)], mean[i][found], rtol=1e-5)
+        assert np.count_nonzero(mean[i]) == len(found)
+
+
 def test_equal_means_go_to_the_smaller_label():
     out = combine(top([[5]], [[0.5]]), top([[3]], [[0.5]]), 0.5, 2)
     np.testing.assert_array_equal(out.labels, [[3, 5]])

@@ -90,7 +90,7 @@ def test_propensities_bring_rare_labels_forward():
 def test_quality_on_bibtex_is_near_the_published_one():
     if not SHARED.exists():
         pytest.skip("needs ../shared/data")
-    from coattail.tree import unit_rows
+    from coattail.arrays import unit_rows
     from coattail.xmc import read_xmc
 
     (X, Y), (Xt, Yt) = (read_xmc(SHARED / "bibtex" / f"{s}.txt") for s in ("train", "test"))

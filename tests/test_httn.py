@@ -11,8 +11,8 @@ from coattail import metrics, transfer
 from coattail.arrays import Ragged
 from coattail.deep.httn import Httn
 from coattail.deep.httn_net import HttnNet, batches
+from coattail.deep.transfer_params import HttnParams
 from coattail.errors import DataError, ModelError
-from coattail.transfer import TransferParams
 
 SMALL = {"dim": 8, "hidden": 8, "embedding_dim": 8, "sets": 5, "t": 3, "batch": 16, "lr": 0.01}
 WORDS = 40
@@ -35,7 +35,7 @@ def topics(n=240, labels=8, seed=0):
 
 def fitted(seed=0, **settings):
     tokens, Y = topics()
-    params = TransferParams(**{**SMALL, "epochs": 8, "head_count": 5, "seed": seed} | settings)
+    params = HttnParams(**{**SMALL, "epochs": 8, "head_count": 5, "seed": seed} | settings)
     return Httn(params).fit(tokens, Y, vocabulary_size=WORDS, threads=1)
 
 
@@ -58,7 +58,7 @@ def test_batches_hold_every_text_once_cut_and_padded():
 
 
 def test_a_text_has_the_same_unit_vector_whatever_its_neighbours_are():
-    params = TransferParams(**SMALL)
+    params = HttnParams(**SMALL)
     words = torch.randn(WORDS, 8, generator=torch.Generator().manual_seed(0))
     net = HttnNet(params, words).eval()
     texts = [[3, 4], [5, 6, 7, 8, 9, 10, 11], [12]]
@@ -73,14 +73,14 @@ def test_a_text_has_the_same_unit_vector_whatever_its_neighbours_are():
 
 def test_the_order_of_words_matters_to_the_network():
     words = torch.randn(WORDS, 8, generator=torch.Generator().manual_seed(0))
-    net = HttnNet(TransferParams(**SMALL), words).eval()
+    net = HttnNet(HttnParams(**SMALL), words).eval()
     one, two = (batches(ragged([t]), 9, 1, "cpu", None)[0] for t in ([3, 4, 5], [5, 4, 3]))
     assert not torch.allclose(net.unit_vectors(one), net.unit_vectors(two))
 
 
 def test_building_a_network_leaves_the_global_generator_alone():
     before = torch.get_rng_state()
-    HttnNet(TransferParams(**SMALL), torch.zeros(WORDS, 8))
+    HttnNet(HttnParams(**SMALL), torch.zeros(WORDS, 8))
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -109,7 +109,7 @@ def pairs(seed, n=700):
 
 def test_tail_labels_that_were_never_trained_are_told_apart():
     tokens, Y = pairs(0)
-    params = TransferParams(**SMALL, epochs=10, head_count=20)
+    params = HttnParams(**SMALL, epochs=10, head_count=20)
     tail = transfer.split_labels(Y, params)[1]
     model = Httn(params).fit(tokens, Y, vocabulary_size=WORDS, threads=1)
     tokens, Y = pairs(1)
@@ -165,7 +165,7 @@ def test_save_and_load_agree_bit_for_bit(tmp_path, settings):
 def test_validation_keeps_the_best_epoch_and_numbers_are_logged():
     tokens, Y = topics()
     seen = []
-    params = TransferParams(**SMALL, epochs=3, head_count=5)
+    params = HttnParams(**SMALL, epochs=3, head_count=5)
     valid = topics(seed=5)
     model = Httn(params).fit(
         *(tokens, Y),
@@ -187,7 +187,7 @@ def test_validation_keeps_the_best_epoch_and_numbers_are_logged():
 def test_given_word_vectors_are_used():
     vectors = np.random.default_rng(0).normal(size=(WORDS, 5)).astype(np.float32)
     tokens, Y = topics(n=40)
-    params = TransferParams(**SMALL, epochs=1, head_count=3)
+    params = HttnParams(**SMALL, epochs=1, head_count=3)
     model = Httn(params).fit(tokens, Y, vocabulary_size=WORDS, vectors=vectors, threads=1)
     assert model.net_.word_dim == 5
 
@@ -205,6 +205,8 @@ def test_given_word_vectors_are_used():
         {"head_count": 1},
         {"embedding_start": "random"},
         {"dropout": 0.0},
+        {"offset": False},
+        {"weighting": "pwcb"},
     ],
 )
 def test_every_switch_trains_and_ranks(settings):
@@ -212,6 +214,29 @@ def test_every_switch_trains_and_ranks(settings):
     assert (top.labels >= 0).all()
     assert top.scores.min() >= 0
     assert top.scores.max() <= 1
+
+
+def test_imprinted_rows_are_the_prototypes_beside_head_rows_of_unit_length():
+    model = fitted(epochs=2, model="imprinting", t=99)
+    torch.testing.assert_close(model.M_[0, :7].norm(dim=1), torch.ones(7))
+    tokens, Y = topics()
+    tail = np.array([5, 6])
+    vectors = model._vectors(tokens)
+    for label in tail:
+        mean = vectors[Y[:, label].toarray().ravel() > 0].mean(axis=0)
+        expected = mean / np.linalg.norm(mean)
+        np.testing.assert_allclose(model.M_[0, label].numpy(), expected, atol=1e-5)
+
+
+def test_the_offset_starts_at_the_log_odds_and_is_learned_only_if_wanted():
+    tokens, Y = topics()
+    model = Httn(HttnParams(**SMALL, lr_top=1e-9, epochs=1, model="joint"))
+    model.fit(tokens, Y, vocabulary_size=WORDS, threads=1)
+    seen = Y[:, :7]
+    odds = seen.nnz / (seen.shape[0] * seen.shape[1] - seen.nnz)
+    assert float(model.net_.offset.detach()) == pytest.approx(np.log(odds), abs=1e-6)
+    assert float(fitted(epochs=1).net_.offset.detach()) != pytest.approx(np.log(odds), abs=1e-6)
+    assert float(fitted(epochs=1, offset=False).net_.offset.detach()) == 0
 
 
 def test_fine_tuning_changes_head_and_tail_rows():
@@ -273,7 +298,7 @@ def test_an_added_row_is_the_transfer_of_its_prototype(model):
 
 def test_adding_a_label_that_exists_is_a_clear_error():
     tokens, Y = topics(n=60)
-    params = TransferParams(**SMALL, epochs=1, head_count=3)
+    params = HttnParams(**SMALL, epochs=1, head_count=3)
     names = [f"label-{i}" for i in range(8)]
     model = Httn(params).fit(tokens, Y, vocabulary_size=WORDS, label_names=names, threads=1)
     with pytest.raises(ModelError, match=r"'label-2' exists \(id 2\)"):
@@ -295,7 +320,7 @@ def test_adding_without_texts_or_to_a_joint_model_is_a_clear_error(model):
 
 def test_mistakes_are_clear_errors(model, tmp_path):
     tokens, Y = topics(n=20)
-    params = TransferParams(**SMALL)
+    params = HttnParams(**SMALL)
     with pytest.raises(DataError, match="20 texts but Y has 19"):
         Httn(params).fit(tokens, Y[:-1], vocabulary_size=WORDS)
     with pytest.raises(DataError, match="nothing to learn"):
@@ -308,5 +333,5 @@ def test_mistakes_are_clear_errors(model, tmp_path):
         Httn(params).fit(tokens, Y, vocabulary_size=WORDS, label_names=["a"])
     with pytest.raises(DataError, match="the vocabulary has 40 words"):
         model.predict(ragged([[99]]), 1)
-    with pytest.raises(ModelError, match="not a saved HTTN model"):
+    with pytest.raises(ModelError, match="is missing"):
         Httn.load(tmp_path)

@@ -9,6 +9,7 @@ from numba import njit
 
 from coattail.arrays import parts
 from coattail.kernels import beam, cluster, fastxml, logistic, pool, predict, solver, sparse
+from coattail.linear.solve import solver_blocks
 
 
 def random_csr(n, d, density, seed):
@@ -164,13 +165,13 @@ def test_active_sets_find_the_optimum_of_descent_over_all_rows(n_sample):
     c_pos, c_neg = np.float32(2.5), np.float32(0.7)
     squares = np.asarray(X.multiply(X).sum(axis=1)).ravel().astype(np.float32) + 1
     sample = np.sort(rng.choice(200, n_sample, replace=False)).astype(np.int32)
-    W = np.zeros((30, sparse.LANES), np.float32)
+    blocks = solver_blocks(30)
     problem = sparse.constant(
         *parts(X), squares, np.array([0, len(positives)]), positives, np.array([5]),
         np.array([c_pos]), np.array([c_neg]), sample,
     )  # fmt: skip
     start, stop, words, weights, bias, stats = solver.train(
-        *problem, np.float32(1e-5), 1e-8, 5000, 20, np.float32(0.0), W
+        *problem, np.float32(1e-5), 1e-8, 5000, 20, np.float32(0.0), *blocks
     )
     w = np.zeros(31)
     w[words[start[0] : stop[0]]] = weights[start[0] : stop[0]]
@@ -194,7 +195,9 @@ def test_halves_are_at_a_fixed_point_of_balanced_two_means():
     V = sp.csr_matrix(V / np.maximum(np.linalg.norm(V.toarray(), axis=1, keepdims=True), 1e-9))
     V.sort_indices()
     members = np.arange(41, dtype=np.int32)
-    cluster.halve(*parts(V.astype(np.float32)), 12, members, 3, 0, 0.0, 100)
+    cluster.halve(
+        *parts(V.astype(np.float32)), *np.zeros((2, 12), np.float32), members, 3, 0, 0.0, 100
+    )
     left, right = members[:21], members[21:]
     assert sorted(members.tolist()) == list(range(41))
     dense = V.toarray()
@@ -285,3 +288,50 @@ def test_constant_views_forbid_writing_and_copy_nothing():
     assert np.shares_memory(view, array)
     assert not view.flags.writeable
     assert array.flags.writeable
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_narrow_margins_are_near_the_exact_ones(half):
+    if half and not sparse._has_half():
+        pytest.skip("this processor does not convert half precision")
+    lanes, column = sparse._narrow_lanes(half), sparse._narrow_column(half)
+    largest = np.float32(1024.0 if half else 32767.0)
+
+    @njit
+    def margins(indptr, indices, values, w, scale, Q, bias, out):
+        for first in range(0, Q.shape[0], 32):
+            for lane in range(32):
+                column(w[lane], first, scale[lane], Q, lane)
+        lanes(indices, values, indptr[0], indptr[1], Q, bias * scale, out)
+
+    rng = np.random.default_rng(3)
+    X = random_csr(1, 64, 0.5, 4)
+    sizes = 10.0 ** rng.integers(-6, 6, (32, 1))  # labels of very different size
+    w = (rng.normal(size=(32, 64)) * sizes).astype(np.float32)
+    scale = largest / np.abs(w).max(axis=1)
+    Q, bias, out = np.zeros((64, 32), np.int16), w[:, 0].copy(), np.zeros(32, np.float32)
+    margins(*parts(X), w, scale.astype(np.float32), Q, bias, out)
+    exact = (X @ w.T.astype(np.float64)).ravel() + bias
+    assert np.all(np.abs(out / scale - exact) < 2e-3 * np.abs(w).max(axis=1))
+
+
+def test_weights_turned_word_by_word_are_the_transpose():
+    rng = np.random.default_rng(12)
+    dense = np.where(rng.random((7, 40)) < 0.3, rng.normal(size=(7, 40)), 0).astype(np.float32)
+    dense[3] = 0
+    W = sp.csr_matrix(dense)
+    shuffled = rng.permutation(W.nnz)  # words of an output come in any order
+    for j in range(7):
+        part = slice(W.indptr[j], W.indptr[j + 1])
+        shuffled[part] = W.indptr[j] + rng.permutation(W.indptr[j + 1] - W.indptr[j])
+    place = np.full(40, -1, np.int32)
+    arrays = (W.indptr[:-1].astype(np.int64), W.indptr[1:].astype(np.int64))
+    used, length, child, weight = beam.by_word(
+        *sparse.constant(*arrays, W.indices[shuffled], W.data[shuffled]), place
+    )
+    turned = W.tocsc()
+    assert used.tolist() == np.flatnonzero(np.diff(turned.indptr)).tolist()
+    assert length.tolist() == np.diff(turned.indptr)[used].tolist()
+    np.testing.assert_array_equal(child, turned.indices)
+    np.testing.assert_array_equal(weight, turned.data)
+    assert (place == -1).all()

@@ -307,6 +307,28 @@ def test_memory_mapped_matrices_are_welcome(tmp_path):
     assert len(solver.train.signatures) == 1  # and no second compilation
 
 
+def mapped(array):
+    """Whether the memory of an array is a file's."""
+    while array is not None and not isinstance(array, np.memmap):
+        array = getattr(array, "base", None)
+    return array is not None
+
+
+def test_loaded_weights_stay_on_disk_and_serve_one_text_at_a_time(tmp_path):
+    X, Y = separable(120, n_labels=6, seed=8)
+    model = Ovr(OvrParams()).fit(X, Y)
+    model.save(tmp_path / "m")
+    loaded = Ovr.load(tmp_path / "m")
+    assert mapped(loaded.W_.data)
+    assert mapped(loaded.W_.indices)
+    together = model.predict(X, 3)
+    for i in range(5):
+        one = loaded.predict(X[i : i + 1], 3)
+        np.testing.assert_array_equal(one.labels[0], together.labels[i])
+        np.testing.assert_array_equal(one.scores[0], together.scores[i])
+    assert mapped(loaded.W_.data)  # predicting one text copied nothing
+
+
 def test_mismatched_matrices_are_named():
     X, Y = separable()
     with pytest.raises(ModelError, match="240 texts but Y has 239"):
@@ -336,7 +358,7 @@ def test_folder_of_something_else_is_a_clear_error(tmp_path):
 def test_quality_on_bibtex_is_that_of_the_field():
     if not SHARED.exists():
         pytest.skip("needs ../shared/data")
-    from coattail.tree import unit_rows
+    from coattail.arrays import unit_rows
     from coattail.xmc import read_xmc
 
     (X, Y), (Xt, Yt) = (read_xmc(SHARED / "bibtex" / f"{s}.txt") for s in ("train", "test"))

@@ -3,137 +3,23 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
-import os
 import shutil
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
-from mlflow import MlflowClient
 from ruamel.yaml import YAML
 
 from coattail.arrays import TopK
 from coattail.pipeline import candidates, stage_addresses
 from coattail.serve import Tagger
+from tests.project import ROOT, Clone, clone_of_the_working_tree, stage_sources
 
-ROOT = Path(__file__).resolve().parents[1]
 pytestmark = [pytest.mark.pipeline, pytest.mark.xdist_group("pipeline")]
 
-SMALL = {
-    "dataset.demo": {"train": 300, "valid": 60, "test": 100, "labels": 60, "words": 400},
-    "train_deep.attentionxml": {"epochs": 1, "hidden": 16, "fc": [16], "embedding_dim": 16},
-    "transfer.httn": {"epochs": 1},
-    "evaluate": {"resamples": 50},
-}
-
-
-class Clone:
-    """A clone of the working tree with its own DVC cache and MLflow store."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("DVC_", "MLFLOW_"))}
-        self.env |= {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "DVC_NO_ANALYTICS": "true",
-            "GIT_AUTHOR_NAME": "t",
-            "GIT_AUTHOR_EMAIL": "t@example.org",
-            "GIT_COMMITTER_NAME": "t",
-            "GIT_COMMITTER_EMAIL": "t@example.org",
-        }
-
-    @property
-    def audit(self) -> Path:
-        """Where stages note the files they open (tests/audit/sitecustomize.py)."""
-        return self.folder.parent / "audit"
-
-    def run(self, *words: str, code: int = 0) -> str:
-        done = subprocess.run(
-            words, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=1200
-        )
-        output = done.stdout + done.stderr
-        assert done.returncode == code, f"{' '.join(words)} gave {done.returncode}:\n{output}"
-        return output
-
-    def dvc(self, *words: str, code: int = 0) -> str:
-        return self.run("dvc", *words, code=code)
-
-    def commit(self, message: str) -> None:
-        self.run("git", "add", "-A")
-        self.run("git", "commit", "-qm", message)
-
-    def edit(self, changes: dict[str, dict]) -> None:
-        yaml = YAML()
-        path = self.folder / "params.yaml"
-        content = yaml.load(path.read_text())
-        for section, values in changes.items():
-            target = content
-            for name in section.split(".") if section else []:
-                target = target[name]
-            target.update(values)
-        with open(path, "w") as file:
-            yaml.dump(content, file)
-
-    def params(self) -> dict:
-        return YAML(typ="safe").load((self.folder / "params.yaml").read_text())
-
-    @property
-    def client(self) -> MlflowClient:
-        return MlflowClient(f"sqlite:///{self.folder}/mlflow.db")
-
-    def runs(self, kind: str) -> list:
-        experiment = self.client.get_experiment_by_name("demo")
-        return self.client.search_runs(
-            [experiment.experiment_id], f"tags.`coattail.kind` = '{kind}'", max_results=500
-        )
-
-    def resolved_stages(self) -> dict[str, dict[str, list[str]]]:
-        """Dependencies and outputs of every stage as dvc.lock has them."""
-        lock = YAML(typ="safe").load((self.folder / "dvc.lock").read_text())["stages"]
-        return {
-            address: {kind: [one["path"] for one in stage[kind]] for kind in ("deps", "outs")}
-            for address, stage in lock.items()
-        }
-
-    def results(self) -> str:
-        """A digest of everything computed; run records hold times and ids, so they stay out."""
-        digest = hashlib.sha256()
-        for folder in (
-            "data/features",
-            "data/plt",
-            "data/models",
-            "data/ranked",
-            "data/evaluation",
-        ):
-            for path in sorted((self.folder / folder).rglob("*")):
-                if path.is_file():
-                    digest.update(str(path.relative_to(self.folder)).encode() + path.read_bytes())
-        return digest.hexdigest()
-
-
-def clone_of_the_working_tree(folder: Path) -> Clone:
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file() and name != "dvc.lock" and not name.startswith("metrics/"):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-    clone = Clone(folder)
-    clone.run("git", "init", "-q")
-    clone.commit("clone")
-    clone.edit(SMALL)
-    clone.commit("small corpus")
-    return clone
+TEXTS = "data/features/texts"
 
 
 @pytest.fixture(scope="module")
@@ -156,15 +42,6 @@ def copy(done, tmp_path) -> Clone:
     shutil.copytree(done.folder, tmp_path / "project", symlinks=True)
     (tmp_path / "project" / "mlflow.db").unlink()
     return Clone(tmp_path / "project")
-
-
-def stage_sources(run) -> dict[str, str]:
-    tags = run.data.tags
-    return {
-        key.removeprefix("stage."): value
-        for key, value in tags.items()
-        if key.startswith("stage.") and not key.endswith(".run_id")
-    }
 
 
 def test_the_whole_pipeline_runs_and_every_stage_and_candidate_is_in_mlflow(done):
@@ -206,6 +83,8 @@ def test_stages_open_exactly_the_data_that_dvc_yaml_declares(done):
         undeclared = {p for p in opened if not any(_inside(p, folder) for folder in declared)}
         assert not undeclared, f"{address} opens {sorted(undeclared)[:3]} without declaring it"
         data = [p for p in stage["deps"] if p.startswith(("data/", "metrics", "plots"))]
+        # Variants share a stage's list: only models over an encoder read texts (Model.reads).
+        data = [p for p in data if (address.split("@")[0], p) != ("train_deep", TEXTS)]
         unread = [p for p in data if not any(_inside(path, p) for path in opened)]
         assert not unread, f"{address} declares {unread} but never reads it"
 
@@ -372,3 +251,37 @@ def test_results_of_a_variant_that_is_gone_do_not_linger(copy):
     assert not (copy.folder / "data" / "ranked" / gone).exists()
     assert not (copy.folder / "metrics" / f"{gone}.json").exists()
     assert "Running stage" not in copy.dvc("repro")
+
+
+def test_a_queue_takes_ranges_and_lists(copy):
+    copy.dvc(
+        *("exp", "run", "--queue", "-S", "train_linear.dismec.C=range(0.5,2,0.5)"),
+        *("-S", "+train_linear.dismec.weighting=none,pw"),
+    )
+    assert copy.dvc("queue", "status").count("Queued") == 6
+    copy.dvc("queue", "remove", "--all")
+
+
+def test_tuning_leaves_the_best_on_validation_as_an_ordinary_experiment(copy):
+    before = copy.results()
+    words = ("tune", "dismec", "--over", "C=0.01,3", "--over", "weighting=none", "--trials", "2")
+    output = copy.run("coattail", *words)
+    assert "made experiment tune-dismec-best" in output
+    assert copy.results() == before, "the workspace stays as it was"
+    assert copy.run("git", "status", "--porcelain") == ""
+    scores = {
+        float(run.data.params["C"]): run.data.metrics["valid_psp_at_5"]
+        for run in copy.runs("trial")
+    }
+    best = max(scores, key=scores.get)
+    found = json.loads(copy.run("coattail", "compare", "HEAD", "tune-dismec-best", "--json"))
+    assert {row["source"] for row in found} == {"HEAD", "tune-dismec-best"}
+    (run,) = [
+        run
+        for run in copy.runs("candidate")
+        if (run.info.run_name, run.data.tags["pipeline"]) == ("dismec", "tune-dismec-best")
+    ]
+    assert float(run.data.params["train_linear.C"]) == best
+    assert "there is already experiment" in copy.run("coattail", *words)
+    copy.dvc("exp", "apply", "tune-dismec-best")
+    assert copy.params()["train_linear"]["dismec"]["C"] == best

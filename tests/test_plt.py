@@ -218,6 +218,19 @@ def test_blocks_use_their_part_of_the_tree(tmp_path):
     assert same(top, load(tmp_path / "model").predict(X, 3))
 
 
+def test_loaded_weights_stay_on_disk_and_serve_one_text_at_a_time(tmp_path):
+    X, Y, trees = many_labels(200)
+    model = Plt(PltParams(), trees).fit(X, Y)
+    model.save(tmp_path / "m")
+    loaded = Plt.load(tmp_path / "m")
+    assert isinstance(loaded.weights_[0].weight, np.memmap)
+    together = model.predict(X[:4], 3)
+    for i in range(4):
+        one = loaded.predict(X[i : i + 1], 3)
+        np.testing.assert_array_equal(one.labels[0], together.labels[i])
+        np.testing.assert_array_equal(one.scores[0], together.scores[i])
+
+
 def test_tree_of_other_labels_is_refused():
     X, Y, trees = many_labels()
     with pytest.raises(ModelError, match="40 labels but Y has 39"):

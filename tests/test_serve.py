@@ -55,6 +55,12 @@ def test_tokens_of_a_new_text_are_those_of_the_pipeline(features):
     np.testing.assert_array_equal(tokens.values, expected.values)
 
 
+def test_texts_of_a_split_are_kept_as_they_came(features):
+    assert features.texts("test") == TEXTS
+    assert features.inputs("texts", "test") == TEXTS
+    assert features.inputs("tokens", "test").n == len(TEXTS)
+
+
 def test_no_texts_give_no_rows(features):
     assert Featurizer(features).tfidf([]).shape[0] == 0
     assert Featurizer(features).tokens([]).n == 0

@@ -189,7 +189,7 @@ def test_four_processes_find_one_parent_and_lose_nothing(project):
         subprocess.Popen([sys.executable, "-c", code, f"v{i}"], env=dict(os.environ))
         for i in range(4)
     ]
-    assert [worker.wait(timeout=180) for worker in workers] == [0] * 4
+    assert [worker.wait(timeout=900) for worker in workers] == [0] * 4
     store = Store("toy")
     assert kinds(store) == ["parent"] + ["stage"] * 4
     for run in everything(store):
@@ -202,6 +202,35 @@ def test_git_state_tells_edits_from_outputs(project):
     Path("params.yaml").write_text("{}")
     assert git_tags()["git.dirty"] == "true"
     assert git_tags()["git.edits"] == "params.yaml"
+
+
+def test_a_new_file_of_code_counts_as_an_edit_but_a_note_does_not(project):
+    Path("note.txt").touch()
+    assert git_tags()["git.dirty"] == "false"
+    Path("src").mkdir()
+    Path("src/new.py").touch()
+    assert git_tags()["git.edits"] == "src/new.py"
+
+
+def test_open_parents_of_other_people_and_machines_are_left_alone(project):
+    record = run_stage("download")
+    store = Store("toy")
+    assert len(open_parents(store)) == 1
+    store.tags(record.parent_run_id, {"machine.host": "another"})
+    assert open_parents(store) == []
+    store.tags(record.parent_run_id, git_tags() | {"machine.host": os.uname().nodename})
+    store.tags(record.parent_run_id, {"mlflow.user": "somebody"})
+    assert open_parents(store) == []
+
+
+def test_a_stage_that_was_killed_without_a_word_ends_with_its_pipeline(project):
+    records = {address: run_stage(address) for address in STAGES}
+    store = Store("toy")
+    parent = records["download"].parent_run_id
+    lost = store.create("train_linear/dismec", "stage", parent, {})
+    assert publish(store, shown(records))["parent_run_id"] == parent
+    assert store.client.get_run(lost).info.status == "KILLED"
+    assert store.client.get_run(records["download"].run_id).info.status == "FINISHED"
 
 
 def test_data_hash_is_the_one_in_dvc_lock(project):

@@ -9,10 +9,10 @@ import pytest
 import scipy.sparse as sp
 
 from coattail.config import parse
+from coattail.deep.transfer_params import HttnParams
 from coattail.errors import ConfigError
 from coattail.transfer import (
     Sample,
-    TransferParams,
     attend,
     descend_transfer,
     learn_transfer,
@@ -37,23 +37,23 @@ def columns(*texts_of_label, n=10):
 
 def test_head_holds_the_most_frequent_labels_and_unseen_labels_are_in_neither():
     Y = columns([0], [1, 2, 3], [], [4, 5], [6, 7])
-    head, tail = split_labels(Y, TransferParams(head_share=0.4))
+    head, tail = split_labels(Y, HttnParams(head_share=0.4))
     np.testing.assert_array_equal(head, [1, 3])
     np.testing.assert_array_equal(tail, [0, 4])
 
 
 def test_head_count_overrules_the_share_and_joint_has_no_tail():
     Y = columns([0], [1, 2, 3], [], [4, 5])
-    head, tail = split_labels(Y, TransferParams(head_count=1))
+    head, tail = split_labels(Y, HttnParams(head_count=1))
     assert (head.tolist(), tail.tolist()) == ([1], [0, 3])
-    head, tail = split_labels(Y, TransferParams(model="joint", head_count=1))
+    head, tail = split_labels(Y, HttnParams(model="joint", head_count=1))
     assert (head.tolist(), tail.tolist()) == ([0, 1, 3], [])
 
 
 def test_a_tiny_share_still_leaves_one_head_label_and_a_full_one_no_tail():
     Y = columns([0], [1, 2])
-    assert split_labels(Y, TransferParams(head_share=0.01))[0].tolist() == [1]
-    assert split_labels(Y, TransferParams(head_share=1.0))[1].tolist() == []
+    assert split_labels(Y, HttnParams(head_share=0.01))[0].tolist() == [1]
+    assert split_labels(Y, HttnParams(head_share=1.0))[1].tolist() == []
 
 
 # --- samples and prototypes ----------------------------------------------------------------------
@@ -129,9 +129,9 @@ def test_one_step_of_descent_moves_every_entry_by_the_step_size():
 def test_the_parameter_chooses_the_learner_and_the_seed_the_start():
     rng = np.random.default_rng(5)
     P, M = rng.normal(size=(2, 6, 3)), rng.normal(size=(6, 3))
-    ridge = TransferParams(learner="ridge", ridge=0.3)
+    ridge = HttnParams(learner="ridge", ridge=0.3)
     np.testing.assert_array_equal(learn_transfer(P, M, ridge), ridge_transfer(P, M, 0.3))
-    same = [learn_transfer(P, M, TransferParams(transfer_epochs=1, seed=s)) for s in (1, 1, 2)]
+    same = [learn_transfer(P, M, HttnParams(transfer_epochs=1, seed=s)) for s in (1, 1, 2)]
     np.testing.assert_array_equal(same[0], same[1])
     assert (same[0] != same[2]).any()
 
@@ -166,10 +166,10 @@ def test_sharp_attention_picks_the_nearest_head_label():
 def test_tail_rows_by_hand_with_and_without_attention():
     p, P = np.array([[1.0, 0.0]]), np.array([[[0.0, 1.0]]])
     W = np.array([[2.0, 0.0], [0.0, 4.0]])
-    plain = tail_rows(p, P, W, TransferParams(attention=False))
+    plain = tail_rows(p, P, W, HttnParams(attention=False))
     np.testing.assert_allclose(plain, [[2.0, 0.0]])
     # One head label takes all the attention: p_new = ([0, 1] + [1, 0]) / 2.
-    np.testing.assert_allclose(tail_rows(p, P, W, TransferParams()), [[1.0, 2.0]])
+    np.testing.assert_allclose(tail_rows(p, P, W, HttnParams()), [[1.0, 2.0]])
 
 
 # --- word vectors --------------------------------------------------------------------------------
@@ -178,6 +178,6 @@ def test_tail_rows_by_hand_with_and_without_attention():
 def test_wrong_parameters_are_refused():
     for bad in ({"t": 0}, {"head_share": 0.0}, {"learner": "sgd"}, {"model": "bbn"}):
         with pytest.raises(ConfigError):
-            parse(bad, TransferParams, "transfer.x")
+            parse(bad, HttnParams, "transfer.x")
     with pytest.raises(ConfigError, match="ensemble shares it"):
-        parse({"ensemble": 3, "finetune": True}, TransferParams, "transfer.x")
+        parse({"ensemble": 3, "finetune": True}, HttnParams, "transfer.x")

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -166,6 +167,21 @@ def as_csr(M: Any, name: str = "matrix") -> sp.csr_matrix:
         row = int(np.searchsorted(out.indptr, np.flatnonzero(~np.isfinite(out.data))[0], "right"))
         raise DataError(f"{name}: row {row - 1} holds a value that is not finite")
     return out
+
+
+def unit_rows(M: sp.csr_matrix) -> sp.csr_matrix:
+    """A float32 copy with rows of Euclidean length 1; a row of zeros stays as it is."""
+    data = np.empty(len(M.data), np.float32)
+    # Some rows at a time: temporary arrays in float64 would be larger than the matrix.
+    cuts = np.searchsorted(M.indptr, np.arange(0, len(M.data), 2**20))
+    for begin, end in pairwise([*np.unique(cuts), M.shape[0]]):
+        part = slice(M.indptr[begin], M.indptr[end])
+        rows = np.repeat(np.arange(end - begin), np.diff(M.indptr[begin : end + 1]))
+        values = M.data[part].astype(np.float64)
+        length = np.sqrt(np.bincount(rows, np.square(values), minlength=end - begin))
+        length[length == 0] = 1.0
+        data[part] = values / length[rows]
+    return sp.csr_matrix((data, M.indices.copy(), M.indptr.copy()), shape=M.shape)
 
 
 class Ragged(NamedTuple):

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field
 
-from coattail.arrays import as_csr
+from coattail.arrays import as_csr, unit_rows
 from coattail.config import Params
 from coattail.errors import DataError
 from coattail.features import Block
@@ -161,7 +161,7 @@ def _with_copies(
     if not copies:
         return X, Y
     if params.renormalise:
-        copies = [_unit_rows(copy) for copy in copies]
+        copies = [unit_rows(copy) for copy in copies]
     stacked_X = sp.vstack([X, *copies], format="csr", dtype=np.float32)
     stacked_Y = sp.vstack([Y] * (1 + len(copies)), format="csr", dtype=np.float32)
     return stacked_X, stacked_Y
@@ -194,11 +194,3 @@ def _like(X: sp.csr_matrix, indptr: NDArray, indices: NDArray, data: NDArray) ->
     out = sp.csr_matrix((data, indices.copy(), indptr.copy()), shape=X.shape)
     out.has_canonical_format = True  # columns keep their order, so nothing needs sorting
     return out
-
-
-def _unit_rows(X: sp.csr_matrix) -> sp.csr_matrix:
-    lengths = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
-    scale = np.where(lengths > 0, 1 / np.maximum(lengths, 1e-30), 0)
-    return _like(
-        X, X.indptr, X.indices, (X.data * np.repeat(scale, np.diff(X.indptr))).astype("f4")
-    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,9 @@ from typing import Any
 import click
 
 from coattail import __version__
+from coattail.commands import COMMANDS
 from coattail.errors import CoattailError
+from coattail.team.commands import team
 
 
 class _Group(click.Group):
@@ -33,6 +37,10 @@ def main() -> None:
 
     start_logging()
     logging.getLogger("coattail").setLevel(logging.WARNING)
+
+
+for command in (team, *COMMANDS):
+    main.add_command(command)
 
 
 @main.command()
@@ -70,7 +78,8 @@ def datasets() -> None:
 
 @main.command()
 @click.option("--close", is_flag=True, help="Mark pipeline runs that were left open as killed.")
-def doctor(close: bool) -> None:
+@click.option("--server", metavar="URL", help="Check the team's MLflow server at URL instead.")
+def doctor(close: bool, server: str | None) -> None:
     """Check params, git, disk, locks, device and the MLflow store; say what to do."""
     from coattail import doctor as checks
 
@@ -79,7 +88,7 @@ def doctor(close: bool) -> None:
             click.echo(f"closed {name}")
     marks = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "problem": ("BAD ", "red")}
     problems = 0
-    for finding in checks.examine():
+    for finding in checks.examine_server(server) if server else checks.examine():
         mark, colour = marks[finding.level]
         problems += finding.level == "problem"
         for position, line in enumerate(finding.what.split("\n")):
@@ -96,6 +105,97 @@ def leaderboard(sort: str | None) -> None:
     from coattail import leaderboard as board
 
     board.show(Path("data/evaluation"), **({"sort": sort} if sort else {}))
+
+
+@main.command()
+@click.argument("sources", nargs=-1)
+@click.option("--only", multiple=True, metavar="CANDIDATE", help="Only this one (repeatable).")
+@click.option("--changed", is_flag=True, help="Only candidates whose figures differ.")
+@click.option("--sort", default=None, help="Metric to sort by, e.g. psp_at_5.")
+@click.option("--metric", multiple=True, help="Column to show instead of the usual (repeatable).")
+@click.option("--json", "as_json", is_flag=True, help="Every metric as JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Every metric as CSV.")
+def compare(
+    sources: tuple[str, ...],
+    only: tuple[str, ...],
+    changed: bool,
+    sort: str | None,
+    metric: tuple[str, ...],
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Show candidates of SOURCES in one leaderboard.
+
+    A source is a git revision, the name of a DVC experiment, the id of an MLflow run (of a pipeline
+    or of a candidate), or `workspace`. Without any: the workspace against HEAD.
+    """
+    from coattail import compare as comparing
+    from coattail import leaderboard as board
+
+    found = comparing.compare(sources)
+    found = found.only(only) if only else found
+    found = found.changed() if changed else found
+    if as_json or as_csv:
+        found.check(metric)
+        click.echo((comparing.as_json if as_json else comparing.as_csv)(found, metric), nl=False)
+    elif not found.rows:
+        click.echo("no figure differs")
+    else:
+        board.print_table(lambda plain: comparing.table(found, sort, metric, plain))
+
+
+@main.command()
+@click.option("--open", "show", is_flag=True, help="Open the page in the browser.")
+def report(show: bool) -> None:
+    """Sum the run up: leaderboard, who is best at what, which differences are real."""
+    from coattail.report import terminal
+
+    click.echo(terminal.summary(Path("data")), nl=False)
+    if show:
+        terminal.open_page(Path("data"))
+
+
+@main.command()
+@click.argument("variant")
+@click.option("--over", multiple=True, metavar="NAME=RANGE", help="C=0.1..10:log, or mix=a,b.")
+@click.option("--trials", default=20, show_default=True, type=click.IntRange(1), help="In all.")
+@click.option("--maximise", default="psp_at_5", show_default=True, help="Metric on validation.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the draws.")
+@click.option("--no-prune", is_flag=True, help="Train every network to its end.")
+@click.option("--no-run", is_flag=True, help="Only show the command that makes the experiment.")
+def tune(
+    variant: str,
+    over: tuple[str, ...],
+    trials: int,
+    maximise: str,
+    seed: int,
+    no_prune: bool,
+    no_run: bool,
+) -> None:
+    """Search params of VARIANT with Optuna; leave the best as a DVC experiment.
+
+    Trials are trained beside the workspace and judged on the validation texts, never on test. The
+    same command goes on after an interrupt, and a higher --trials adds to what is there.
+    """
+    from coattail import search_plan, tune_report
+    from coattail import tune as tuning
+
+    logging.getLogger("coattail").setLevel(logging.INFO)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    plan = search_plan.plan(variant, over, maximise, trials, seed, not no_prune)
+    try:
+        outcome = tuning.tune(plan)
+    except KeyboardInterrupt:
+        click.echo("interrupted; the same command goes on from here", err=True)
+        sys.exit(130)
+    tune_report.show(outcome)
+    if no_run:
+        click.echo(shlex.join(plan.command(outcome.best, tuning.free_name(plan))))
+        return
+    name, new = tuning.make_experiment(outcome)
+    click.echo(f"{'made' if new else 'there is already'} experiment {name}; now look at:")
+    click.echo(f"  coattail compare HEAD {name} --only {variant}")
+    click.echo(f"  dvc exp apply {name}")
 
 
 @main.command()
@@ -123,13 +223,35 @@ def clean(dry_run: bool) -> None:
 @main.command()
 @click.argument("texts", nargs=-1)
 @click.option("--candidate", help="Which candidate to ask; the best one if not given.")
+@click.option("--model", metavar="FOLDER", help="Ask a bundle, as add-label writes, instead.")
 @click.option("-k", default=5, show_default=True, help="Labels per text.")
-def tag(texts: tuple[str, ...], candidate: str | None, k: int) -> None:
+def tag(texts: tuple[str, ...], candidate: str | None, model: str | None, k: int) -> None:
     """Tag TEXTS (or lines of standard input) with a trained candidate."""
     from coattail.serve import Tagger
 
+    if candidate and model:
+        raise click.UsageError("give --candidate or --model, not both")
+    tagger = Tagger.of_bundle(model) if model else Tagger.of_workspace(candidate)
     lines = list(texts) or [line.rstrip("\n") for line in sys.stdin]
-    for text, found in zip(lines, Tagger.of_workspace(candidate).tag(lines, k), strict=True):
+    for text, found in zip(lines, tagger.tag(lines, k), strict=True):
         click.echo(text if len(text) <= 90 else f"{text[:87]}...")
         for label, score in found:
             click.echo(f"  {score:6.3f}  {label}")
+
+
+@main.command("add-label")
+@click.argument("candidate")
+@click.argument("label")
+@click.option("--texts", required=True, metavar="FILE", help="One text per line, or .jsonl.")
+@click.option("--to", metavar="FOLDER", help="Where to write; default: under data/added.")
+def add_label(candidate: str, label: str, texts: str, to: str | None) -> None:
+    """Give CANDIDATE the new LABEL from a few texts, without training it again.
+
+    CANDIDATE is a transfer model (httn, imprinting), a one-vs-rest model, or the folder of a bundle
+    that this command wrote. What DVC made stays as it is: the grown model is a folder of its own.
+    """
+    from coattail import add_label as adding
+
+    folder, number = adding.add_label(candidate, label, adding.read_texts(texts), to)
+    click.echo(f"{folder}: {candidate} with label {label!r} (id {number}); now:")
+    click.echo(f'  coattail tag --model {folder} "some text"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 
 import numpy as np
@@ -11,10 +12,11 @@ from numpy.typing import NDArray
 from coattail.arrays import Parts, parts
 from coattail.errors import ConfigError
 from coattail.kernels import cluster, pool
-from coattail.kernels.sparse import LANES
+from coattail.kernels.sparse import LANES, compact, constant
 from coattail.tree import BalancedTree, KmeansTree, ShallowTree
 
 Clusters = list[NDArray[np.int32]]
+_scratch = threading.local()
 
 
 def partitions(
@@ -39,7 +41,7 @@ def _halved(
     def halve(task: tuple[int, NDArray[np.int32]]) -> Clusters:
         key, members = task[0], task[1].copy()
         limits = (params.tolerance, params.max_iterations)
-        cluster.halve(*rows, V.shape[1], members, seed, key, *limits)
+        cluster.halve(*rows, *_centres(V.shape[1]), members, seed, key, *limits)
         half = (len(members) + 1) // 2
         return [members[:half], members[half:]]
 
@@ -49,6 +51,14 @@ def _halved(
         key += len(tasks)
         levels.append([half for pair in pool.each(halve, tasks) for half in pair])
     return levels
+
+
+def _centres(n_words: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Two centres of this thread, zero; the kernel leaves them so."""
+    known = getattr(_scratch, "centres", None)
+    if known is None or len(known[0]) != n_words:
+        known = _scratch.centres = np.zeros(n_words, np.float32), np.zeros(n_words, np.float32)
+    return known
 
 
 def _shallow(params: ShallowTree, levels: list[Clusters]) -> list[Clusters]:
@@ -70,11 +80,25 @@ def _unbalanced(
         next_level: Clusters = []
         for members in levels[-1]:
             if len(members) > params.leaf:
-                next_level += _kmeans(params, rows, V.shape[1], members, rng)
+                # Only the words of these labels: centres over all words would cost more than they.
+                own, n_words = _alone(rows, V.shape[1], members)
+                found = _kmeans(params, own, n_words, np.arange(len(members), dtype=np.int32), rng)
+                next_level += [members[part] for part in found]
         if not next_level:
             break
         levels.append(next_level)
     return levels
+
+
+def _alone(rows: Parts, n_words: int, members: NDArray[np.int32]) -> tuple[Parts, int]:
+    """The rows of some labels with only the words they have, and the number of those."""
+    arrays = constant(*rows)
+    nnz = int((arrays[0][members + 1] - arrays[0][members]).sum())
+    own = Parts(
+        np.empty(len(members) + 1, np.int64), np.empty(nnz, np.int32), np.empty(nnz, np.float32)
+    )
+    place, words = np.full(n_words, -1, np.int32), np.empty(min(nnz, n_words), np.int32)
+    return own, compact(*arrays, *constant(members), place, *own, words)
 
 
 def _kmeans(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from coattail import readers, text
-from coattail.arrays import Ragged
+from coattail.arrays import Ragged, unit_rows
 from coattail.config import Params
 from coattail.errors import DataError
 from coattail.features import SPLITS, Split
@@ -278,10 +278,11 @@ def _from_matrices(files: dict[str, Path], copies: TextFiles, params: Preprocess
     for split in SPLITS:
         X, Y = (sp.csr_matrix(M[rows[split]]) for M in given[split])
         X.eliminate_zeros()
+        X.sort_indices()
         features = Ragged(X.indptr.astype(np.int64), X.indices)
         order = np.arange(len(words))
         ids = text.token_ids(features, order, len(words), params.max_tokens)
-        splits[split] = CorpusSplit(text.unit_rows(X), ids, Y, None, features.lengths)
+        splits[split] = CorpusSplit(unit_rows(X), ids, Y, None, features.lengths)
         origin = split if split in files else "train"
         for row, cut in zip(rows[split].tolist(), _rows_of(features, params), strict=True):
             copies.write(split, f"{origin}:{row}", " ".join([words[i] for i in cut]))

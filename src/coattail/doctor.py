@@ -13,7 +13,7 @@ from typing import Literal
 import psutil
 
 from coattail.config import read_yaml
-from coattail.errors import CoattailError
+from coattail.errors import CoattailError, ConfigError
 from coattail.pipeline import FOLDERS, candidates, remove_strays
 
 Level = Literal["ok", "note", "problem"]
@@ -37,6 +37,7 @@ def examine() -> Iterator[Finding]:
         _leftovers,
         _strays,
         _device,
+        _waiting,
         _store,
     ]
     for check in checks:
@@ -44,6 +45,15 @@ def examine() -> Iterator[Finding]:
             yield from check()
         except CoattailError as error:
             yield Finding("problem", str(error))
+
+
+def examine_server(address: str) -> Iterator[Finding]:
+    """Every check of a team's server, as the user that MLFLOW_TRACKING_* name."""
+    from coattail.team import check
+    from coattail.team.client import Server
+    from coattail.tracking.store import dataset_name
+
+    yield from check.examine(Server.of_environment(address), dataset_name())
 
 
 def _params() -> Iterator[Finding]:
@@ -133,6 +143,16 @@ def _device() -> Iterator[Finding]:
         yield Finding("ok", f"deep stages run on {device}")
 
 
+def _waiting() -> Iterator[Finding]:
+    """Runs that a store which was away has not got yet."""
+    from coattail.tracking.delivery import waiting
+
+    count = len(waiting())
+    if count:
+        what = f"{count} runs were made while the MLflow store was away and are kept here"
+        yield Finding("note", what, "show them when it is back: coattail sync")
+
+
 def _store() -> Iterator[Finding]:
     from coattail.tracking.publish import open_parents
     from coattail.tracking.store import address, dataset_name, open_store
@@ -150,13 +170,16 @@ def _store() -> Iterator[Finding]:
 
 
 def close_open_parents() -> list[str]:
-    """Mark parents that nobody works on as KILLED; return their names."""
-    from coattail.tracking.publish import open_parents
+    """Mark parents that nobody works on, and their stages, as KILLED; return their names."""
+    from coattail.tracking.publish import close_stages, open_parents
     from coattail.tracking.store import dataset_name, open_store
 
+    if _dvc_is_running():
+        raise ConfigError("stages are at work here now; close runs when they have ended")
     store = open_store(dataset_name())
     closed = []
     for run in open_parents(store):
+        close_stages(store, run.info.run_id)
         store.finish(run.info.run_id, "KILLED")
         closed.append(str(run.info.run_name))
     return closed

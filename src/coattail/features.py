@@ -5,12 +5,14 @@ tokens/{train,valid,test}/    ragged token ids              tokens/vocabulary.tx
 labels/{train,valid,test}/    CSR folder of ones            labels/names.txt, counts.npy,
                               inverse_propensity.npy, propensity.json, bands.npy
 labels/complete/{...}/        the complete labels, only of a generated corpus
-texts/{train,valid,test}.jsonl.gz   id and text, for the report and for explanation
+texts/{train,valid,test}.jsonl.gz   id and text, for the report, for explanation, and for
+                              models with a pre-trained encoder
 stats.json
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,6 +44,19 @@ class Features:
 
     def tokens(self, split: Split) -> Ragged:
         return load_ragged(self.folder / "tokens" / split)
+
+    def texts(self, split: Split) -> list[str]:
+        """The texts themselves, for models that read them with words of their own."""
+        path = self.folder / "texts" / f"{split}.jsonl.gz"
+        try:
+            with gzip.open(path, "rt", encoding="utf-8") as file:
+                return [str(json.loads(line)["text"]) for line in file]
+        except FileNotFoundError:
+            raise DataError(f"{path} is missing; run dvc repro preprocess") from None
+
+    def inputs(self, reads: str, split: Split) -> Any:
+        """What a model says it reads: "tokens" or "texts"."""
+        return self.texts(split) if reads == "texts" else self.tokens(split)
 
     def complete(self, split: Split) -> sp.csr_matrix | None:
         """Y*: the complete labels, known only for a generated corpus."""

@@ -49,7 +49,7 @@ def _label_frequency(
     rows = zip(rank[shown].tolist(), count[shown].tolist(), band[shown].tolist(), strict=True)
     _csv(folder / "label_frequency.csv", "rank,count,band", ((r, c, BANDS[b]) for r, c, b in rows))
     total = max(int(counts.sum()), 1)
-    with _figure(folder / "label_frequency.png") as axes:
+    with figure(folder / "label_frequency.png") as axes:
         for number, label in enumerate(BANDS):
             members = band == number
             if not members.any():
@@ -83,7 +83,7 @@ def _histogram(folder: Path, name: str, quantity: str, values: NDArray[np.int64]
     rows = zip(edges[:-1].tolist(), heights.tolist(), strict=True)
     _csv(folder / f"{quantity}.csv", f"{quantity},texts", rows)
     words = quantity.replace("_", " ")
-    with _figure(folder / f"{quantity}.png") as axes:
+    with figure(folder / f"{quantity}.png") as axes:
         left = edges[:-1] - 0.45 if width == 1 else edges[:-1]  # a whole number sits on its tick
         axes.bar(left, heights, width=0.9 * width, align="edge", color=BAR)
         mean, median = float(values.mean()), float(np.median(values))
@@ -97,20 +97,20 @@ def _histogram(folder: Path, name: str, quantity: str, values: NDArray[np.int64]
 
 
 @contextmanager
-def _figure(path: Path) -> Iterator[Any]:
+def figure(path: Path) -> Iterator[Any]:
     """Axes to draw on; saved as PNG without software or date inside, so bytes repeat."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.2, 4.2), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    sheet = Figure(figsize=(7.2, 4.2), dpi=120, layout="constrained")
+    FigureCanvasAgg(sheet)
+    axes = sheet.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color=GRID, lw=0.6)
     axes.set_axisbelow(True)
     yield axes
     with atomic_file(path) as temporary:
-        figure.savefig(temporary, format="png", metadata={"Software": None})
+        sheet.savefig(temporary, format="png", metadata={"Software": None})
 
 
 def _csv(path: Path, header: str, rows: Iterator[tuple[Any, ...]]) -> None:

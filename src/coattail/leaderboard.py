@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich import box
@@ -39,7 +39,11 @@ def columns(ks: Sequence[int]) -> dict[str, str]:
 
 
 def render(
-    evaluation: Evaluation | str | Path, sort: str | None = None, plain: bool = False
+    evaluation: Evaluation | str | Path,
+    sort: str | None = None,
+    plain: bool = False,
+    shown: dict[str, str] | None = None,
+    caption: str | None = None,
 ) -> Table:
     """The leaderboard of an evaluation or of the folder it was written to.
 
@@ -51,6 +55,10 @@ def render(
         Metric to sort by, best first; PSP at the largest k when not given.
     plain : bool
         Mark the best of a column by a star instead of by weight and colour.
+    shown : dict, optional
+        Metric -> heading of its column, instead of the usual ones.
+    caption : str, optional
+        What stands below, instead of what the evaluation knows about itself.
     """
     if not isinstance(evaluation, Evaluation):
         evaluation = Evaluation.load(evaluation)
@@ -59,7 +67,7 @@ def render(
     known = list(next(iter(values.values()), {}))
     if sort not in known:
         raise ConfigError(f"leaderboard: no metric {sort!r}{suggestion(sort, known)}")
-    shown = columns(summary["ks"])
+    shown = columns(summary["ks"]) if shown is None else shown
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, caption_justify="left")
     table.add_column("candidate", vertical="bottom", overflow="fold", max_width=34)
     for metric, heading in shown.items():
@@ -77,24 +85,33 @@ def render(
         if name == summary["base"]:
             title.append(" (base)", style="not bold dim")
         table.add_row(title, *cells)
-    table.caption = Text(_caption(evaluation, plain), style="dim")
+    table.caption = Text(_caption(evaluation, plain) if caption is None else caption, style="dim")
     return table
 
 
 def text(evaluation: Evaluation | str | Path, sort: str | None = None, width: int = WIDTH) -> str:
     """The leaderboard without colours, for logs."""
+    return plain_text(render(evaluation, sort, plain=True), width)
+
+
+def plain_text(table: Table, width: int = WIDTH) -> str:
+    """A table without colours."""
     buffer = io.StringIO()
-    console = Console(file=buffer, width=width, color_system=None)
-    console.print(render(evaluation, sort, plain=True))
+    Console(file=buffer, width=width, color_system=None).print(table)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
 def show(folder: str | Path, sort: str | None = None) -> None:
     """Print the leaderboard of an evaluation folder on the terminal."""
+    print_table(lambda plain: render(folder, sort, plain))
+
+
+def print_table(made: Callable[[bool], Table]) -> None:
+    """Print a table, ``made(plain)``: with colours on a terminal, plain and wide in a file."""
     console = Console()
     if not console.is_terminal:
         console.width = WIDTH
-    console.print(render(folder, sort, plain=not console.is_terminal))
+    console.print(made(not console.is_terminal))
 
 
 def _marks(evaluation: Evaluation) -> dict[tuple[str, str], str]:

@@ -50,9 +50,14 @@ class _Bar(Progress):
 
 
 @contextmanager
-def progress(what: str, total: int, unit: str = "steps", every: float = 10.0) -> Iterator[Progress]:
+def progress(
+    what: str, total: int, unit: str = "steps", every: float = 10.0, shown: bool = True
+) -> Iterator[Progress]:
     """``with progress("train", n, "labels") as bar: bar.advance(32, "loss 0.1")``."""
     start = time.monotonic()
+    if not shown:  # another process speaks
+        yield Progress(what, total, unit, every=float("inf"))
+        return
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn

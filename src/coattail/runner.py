@@ -42,8 +42,12 @@ def start_logging() -> None:
 
 
 def limit_threads(threads: int) -> int:
-    """Set the thread count of every library that is imported later; return the count."""
-    count = threads or os.cpu_count() or 1
+    """Set the thread count of every library that is imported later; return the count.
+
+    Processes that torchrun started on this machine share the threads.
+    """
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    count = max(1, (threads or os.cpu_count() or 1) // processes)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = str(count)
     # OpenMP threads that spin while they wait make two jobs on the same cores many times slower.

@@ -7,6 +7,7 @@ from typing import Any
 from coattail.augment import AugmentParams
 from coattail.config import parse, suggestion
 from coattail.deep.params import DeepParams
+from coattail.deep.transfer_params import TransferParams
 from coattail.ensemble import EnsembleParams
 from coattail.errors import ConfigError
 from coattail.evaluation import EvaluateParams
@@ -14,9 +15,9 @@ from coattail.linear.params import LinearParams
 from coattail.pipeline import VARIANTS, candidates
 from coattail.prepare import PreprocessParams
 from coattail.registry import DatasetParams, VectorsParams
+from coattail.report.params import ReportParams
 from coattail.rerank import RerankParams
 from coattail.runner import RunSettings
-from coattail.transfer import TransferParams
 from coattail.tree import TreeParams
 from coattail.workspace import PublishParams
 
@@ -32,6 +33,7 @@ SECTIONS: dict[str, Any] = {
     "ensemble": EnsembleParams,
     "rerank": RerankParams,
     "evaluate": EvaluateParams,
+    "report": ReportParams,
     "publish": PublishParams,
 }
 

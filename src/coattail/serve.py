@@ -131,7 +131,7 @@ class Tagger:
         ]
 
     def _rank(self, name: str, texts: list[str]) -> TopK:
-        candidate, model = self.chain[name], self._model(name)
+        candidate, model = self.chain[name], self.model(name)
         match candidate.stage:
             case "train_linear":
                 top: TopK = model.predict(self._featurizer.tfidf(texts), LISTED)
@@ -140,11 +140,14 @@ class Tagger:
                 top = model.predict(first, second, LISTED)
             case "rerank":
                 top = model.predict(self._rank(candidate.sources[0], texts), LISTED)
+            case _ if getattr(model, "reads", "tokens") == "texts":
+                top = model.predict(texts, LISTED)
             case _:
                 top = model.predict(self._featurizer.tokens(texts), LISTED)
         return top
 
-    def _model(self, name: str) -> Any:
+    def model(self, name: str) -> Any:
+        """The trained model of a candidate of the chain."""
         if name not in self._models:
             self._models[name] = _load(self.chain[name].stage, self.folder / "models" / name)
         return self._models[name]
@@ -160,9 +163,9 @@ def _load(stage: str, folder: Path) -> Any:
 
         return deep.load(folder)
     if stage == "transfer":
-        from coattail.deep.httn import Httn
+        from coattail.deep import transfer_build
 
-        return Httn.load(folder)
+        return transfer_build.load(folder)
     if stage == "ensemble":
         from coattail.ensemble import Ensemble
 

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import Ragged
+from coattail.arrays import Ragged, unit_rows
 
 # Runs of letters, digits and underscores of any script; what stands between them is dropped.
 TOKEN = re.compile(r"\w+")
@@ -223,19 +223,7 @@ def tfidf(counts: sp.csr_matrix, idf: NDArray[np.float64]) -> sp.csr_matrix:
     """``(1 + ln tf) idf``, every row of length 1; float32, sorted indices."""
     values = (1.0 + np.log(counts.data.astype(np.float64))) * idf[counts.indices]
     weighted = sp.csr_matrix((values, counts.indices, counts.indptr), shape=counts.shape)
-    return unit_rows(weighted)
-
-
-def unit_rows(M: sp.csr_matrix) -> sp.csr_matrix:
-    """A float32 copy with rows of Euclidean length 1; an empty row stays empty."""
-    rows = np.repeat(np.arange(M.shape[0]), np.diff(M.indptr))
-    values = M.data.astype(np.float64)
-    length = np.sqrt(np.bincount(rows, values**2, minlength=M.shape[0]))
-    length[length == 0] = 1.0
-    out = sp.csr_matrix(
-        ((values / length[rows]).astype(np.float32), M.indices.copy(), M.indptr.copy()),
-        shape=M.shape,
-    )
+    out = unit_rows(weighted)
     out.sort_indices()
     return out
 

@@ -8,77 +8,16 @@ of texts (Xiao et al. 2021). `coattail.deep.httn` holds the network that makes t
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
 
-from coattail.config import Params
+from coattail.deep.transfer_params import HttnParams, SplitParams
 from coattail.labels import counts as count_labels
 
 Floats = NDArray[np.float64]
-
-
-class TransferParams(Params):
-    """A variant of the section ``transfer``."""
-
-    model: Literal["httn", "joint", "imprinting"] = Field(
-        "httn",
-        description="httn; joint: all labels learned together; imprinting: prototypes as rows",
-    )
-    # --- labels and prototypes
-    head_share: float = Field(
-        0.6, gt=0.0, le=1.0, description="share of the labels, most frequent first, in the head"
-    )
-    head_count: int | None = Field(
-        None, ge=1, description="number of head labels, instead of head_share"
-    )
-    t: int = Field(5, ge=1, description="texts sampled for a prototype")
-    sets: int = Field(30, ge=1, le=1000, description="prototypes per head label (S)")
-    # --- transfer
-    learner: Literal["gradient", "ridge"] = Field(
-        "gradient", description="how W is found: Adam as in the paper, or in closed form"
-    )
-    transfer_epochs: int = Field(8, ge=1, description="gradient: passes over the sets")
-    transfer_lr: float = Field(0.01, gt=0.0, description="gradient: step size")
-    ridge: float = Field(0.01, gt=0.0, description="ridge: penalty, relative to a mean prototype")
-    attention: bool = Field(True, description="mix a tail prototype with those of head labels")
-    sharpness: float = Field(
-        1.0, gt=0.0, description="factor on the similarities of the attention (the paper's: 1)"
-    )
-    finetune: bool = Field(False, description="train everything on the sampled tail texts")
-    finetune_epochs: int = Field(2, ge=1, description="passes over the sampled tail texts")
-    finetune_lr: float = Field(1e-4, gt=0.0, description="step size of the fine-tuning")
-    ensemble: int = Field(
-        1, ge=1, le=100, description="samplings of tail texts whose scores are averaged (G)"
-    )
-    # --- the text encoder
-    dim: int = Field(128, ge=1, description="size of a text's vector (d)")
-    hidden: int = Field(64, ge=1, description="LSTM units per direction")
-    embedding_dim: int = Field(100, ge=1, description="size of word vectors if none are given")
-    embedding_start: Literal["random", "labels"] = Field(
-        "labels", description="without given vectors: random, or the words' label profiles (SVD)"
-    )
-    max_tokens: int = Field(128, ge=1, description="a text is cut after so many words")
-    dropout: float = Field(0.2, ge=0.0, lt=1.0, description="share of word vector entries dropped")
-    scale: float = Field(10.0, gt=0.0, description="length of a text's vector at the start")
-    # --- training of the head classifier
-    epochs: int = Field(8, ge=1, description="passes over the texts with a head label")
-    batch: int = Field(64, ge=1, description="texts per step")
-    lr: float = Field(2e-3, gt=0.0, description="step size of word vectors and LSTM")
-    lr_top: float = Field(1e-2, gt=0.0, description="step size of everything above the LSTM")
-    beta2: float = Field(0.99, ge=0.0, lt=1.0, description="Adam's memory of squared gradients")
-    valid_texts: int = Field(1000, ge=1, description="validation texts, drawn at random")
-    predict_batch: int = Field(128, ge=1, description="texts per step when predicting")
-    seed: int = Field(0, ge=0, description="of weights, order, samples")
-
-    @model_validator(mode="after")
-    def _one_network_per_ensemble(self) -> TransferParams:
-        if self.ensemble > 1 and self.finetune:
-            raise ValueError("fine-tuning changes the network, an ensemble shares it: use one")
-        return self
 
 
 class Sample(NamedTuple):
@@ -89,7 +28,7 @@ class Sample(NamedTuple):
 
 
 def split_labels(
-    Y: sp.csr_matrix, params: TransferParams
+    Y: sp.csr_matrix, params: SplitParams
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Head and tail labels, ascending; a label without a text is in neither.
 
@@ -100,7 +39,7 @@ def split_labels(
     order = order[counts[order] > 0]
     share = int(np.floor(params.head_share * Y.shape[1] + 1e-9))
     size = share if params.head_count is None else params.head_count
-    if params.model == "joint":
+    if isinstance(params, HttnParams) and params.model == "joint":
         size = len(order)
     size = max(size, 1)
     return np.sort(order[:size]), np.sort(order[size:])
@@ -143,7 +82,7 @@ def unit(vectors: Floats) -> Floats:
     return vectors / np.where(lengths > 0, lengths, 1)
 
 
-def learn_transfer(P: Floats, M: Floats, params: TransferParams) -> Floats:
+def learn_transfer(P: Floats, M: Floats, params: HttnParams) -> Floats:
     """W (d, d) with ``W p ~ m`` for prototypes P (sets, labels, d) of rows M (labels, d)."""
     if params.learner == "ridge":
         return ridge_transfer(P, M, params.ridge)
@@ -197,7 +136,7 @@ def attend(p: Floats, P: Floats, sharpness: float = 1.0) -> Floats:
     return total / len(P)
 
 
-def tail_rows(p: Floats, P: Floats, W: Floats, params: TransferParams) -> Floats:
+def tail_rows(p: Floats, P: Floats, W: Floats, params: HttnParams) -> Floats:
     """Classifier rows (tail, d) of tail prototypes p (tail, d)."""
     if params.attention:
         p = (attend(p, P, params.sharpness) + p) / 2

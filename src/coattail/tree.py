@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field
 
-from coattail.arrays import as_csr, atomic_folder
+from coattail.arrays import as_csr, atomic_folder, unit_rows
 from coattail.config import Params
 from coattail.errors import DataError, ModelError
 
@@ -225,16 +225,6 @@ def label_vectors(
     if len(views) == 1:
         return views[0]
     return unit_rows(sp.csr_matrix(sp.hstack(views, format="csr")))
-
-
-def unit_rows(M: sp.csr_matrix) -> sp.csr_matrix:
-    """Rows scaled to length 1; zero rows stay zero."""
-    M = sp.csr_matrix(M, copy=True, dtype=np.float32)
-    rows = np.repeat(np.arange(M.shape[0]), np.diff(M.indptr))
-    squares = np.bincount(rows, np.square(M.data, dtype=np.float64), minlength=M.shape[0])
-    scale = 1.0 / np.sqrt(np.where(squares > 0, squares, 1.0))
-    M.data *= scale.astype(np.float32)[rows]
-    return M
 
 
 def build(params: TreeParams, X: sp.csr_matrix, Y: sp.csr_matrix) -> list[Tree]:

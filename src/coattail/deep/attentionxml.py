@@ -1,9 +1,9 @@
-"""AttentionXML's network: forward and backward over labels in blocks or over candidates."""
+"""Label attention, forward and backward over labels in blocks or over candidates; AttentionXML."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,10 @@ from coattail.deep.nets import (
     Words,
     attention,
     contexts,
+    word_mask,
 )
-from coattail.deep.params import AttentionXmlParams
+from coattail.deep.params import AttentionXmlParams, LarobertaParams
+from coattail.deep.spans import exchange_spans
 
 
 @dataclass(frozen=True)
@@ -32,22 +34,15 @@ class Encoded:
     head: Tensor | None  # (B, L) logits of the cheap head
 
 
-class AttentionNet(nn.Module):
-    """Encoder, a query per label, shared output layers, and with candidates a cheap head."""
+class LabelAttention(nn.Module):
+    """Over some encoder: a query per label, shared layers, and with candidates a cheap head."""
 
-    def __init__(
-        self,
-        params: AttentionXmlParams,
-        n_labels: int,
-        vocabulary_size: int,
-        dim: int,
-        with_head: bool,
-    ) -> None:
-        super().__init__()
-        width = 2 * params.hidden
-        self.params, self.n_labels = params, n_labels
-        self.words = Words(vocabulary_size, dim, params.train_embeddings, params.embedding_dropout)
-        self.lstm = BiLstm(dim, params.hidden, params.dropout, params.words_per_step)
+    params: AttentionXmlParams | LarobertaParams
+    n_labels: int
+
+    def _add_labels(self, width: int, vocabulary_size: int, with_head: bool) -> None:
+        """The part behind the encoder, whose states have ``width`` entries."""
+        params, n_labels = self.params, self.n_labels
         self.queries = nn.Parameter(torch.empty(n_labels, width))
         self.outputs = nn.Parameter(torch.empty(n_labels, width)) if params.label_outputs else None
         self.fc = Layers([width, *params.fc, 1])
@@ -57,15 +52,24 @@ class AttentionNet(nn.Module):
 
     # --- forward
 
+    def embed(self, batch: Batch) -> Tensor:
+        """The plain word vectors (B, T, e) that ``encode`` starts from."""
+        raise NotImplementedError
+
     def encode(
-        self, batch: Batch, generator: torch.Generator | None, mixture: Mixture | None = None
+        self,
+        batch: Batch,
+        generator: torch.Generator | None,
+        mixture: Mixture | None = None,
+        words: Tensor | None = None,
     ) -> Encoded:
-        words, lengths = self.words(batch.ids, generator), batch.lengths
-        read, read_lengths = words, lengths
-        if mixture is not None and mixture.place == "word":
-            read = mixture.blend(words)
-            read_lengths = torch.maximum(lengths, lengths[mixture.partner])
-        states, mask = self.lstm(read, read_lengths, generator)
+        """States of a batch; ``words`` stand in for its word vectors if they are given."""
+        raise NotImplementedError
+
+    def _encoded(
+        self, batch: Batch, states: Tensor, mask: Tensor, mixture: Mixture | None
+    ) -> Encoded:
+        """Mix the states if that is the place to mix, and ask the cheap head."""
         if mixture is not None and mixture.place == "hidden":
             states = mixture.blend(states.masked_fill(~mask.unsqueeze(2), 0.0))
             mask = mask | mask[mixture.partner]
@@ -79,7 +83,31 @@ class AttentionNet(nn.Module):
     def logits(self, states: Tensor, mask: Tensor, columns: Tensor) -> Tensor:
         """Logits (B, C) of labels ``columns``, int64 (C,) for all texts or (B, C) per text."""
         queries = nn.functional.embedding(columns, self.queries)
+        if self._first_layer_first(columns.shape[-1], states.shape[1]):
+            return self._read_layer(attention(states, mask, queries), states, columns)
         return self.decide(contexts(states, mask, queries), columns)
+
+    def _first_layer_first(self, n_labels: int, n_states: int) -> bool:
+        """Whether it costs fewer products to apply the first shared layer to the states.
+
+        Weights sum to one, so a layer of what a label reads is what it reads of the layer.
+        """
+        width, inner = self.queries.shape[1], self.fc.layers[0].out_features
+        states_first = n_states * inner * (width + n_labels)
+        if self.outputs is not None:
+            states_first += n_labels * n_states * width
+        return states_first < n_labels * width * (n_states + inner)
+
+    def _read_layer(self, weights: Tensor, states: Tensor, labels: Tensor) -> Tensor:
+        """``decide`` of the context vectors, which are never formed; weights (B, C, S)."""
+        first = self.fc.layers[0]
+        inner = torch.matmul(weights, nn.functional.linear(states, first.weight)) + first.bias
+        out = self.fc.after_first(inner).squeeze(-1)
+        if self.outputs is not None:
+            outputs = nn.functional.embedding(labels, self.outputs)
+            spoken = torch.matmul(outputs, states.transpose(1, 2))  # (B, C, S)
+            out = out + (weights * spoken).sum(dim=2)
+        return out
 
     def decide(self, vectors: Tensor, labels: Tensor) -> Tensor:
         """Logits (..., C) of context vectors (..., C, d) of ``labels`` (C,) or (..., C)."""
@@ -107,6 +135,12 @@ class AttentionNet(nn.Module):
         tailmix: TailMixer | None = None,
     ) -> Tensor:
         """Add the gradients of one batch; the mean loss. ``targets`` float (B, L)."""
+        if mixture is not None and mixture.place == "span":
+            saliency = self._saliency(batch, targets, weights, generator)
+            batch, labels = exchange_spans(
+                batch, self._changeable(batch), saliency, mixture.partner, self.params.mix_span
+            )
+            targets, mixture = labels.blend(targets), None
         encoded = self.encode(batch, generator, mixture)
         targets = targets if mixture is None else mixture.blend(targets)
         columns = self._candidates(encoded.head, targets, generator)
@@ -124,7 +158,8 @@ class AttentionNet(nn.Module):
     ) -> Tensor:
         """Gradients block by block: attention's memory is that of one block, not of all labels."""
         count = targets.shape[0] * (self.n_labels if columns is None else columns.shape[1])
-        states = encoded.states.detach().requires_grad_()
+        learns = encoded.states.requires_grad  # not over a frozen encoder
+        states = encoded.states.detach().requires_grad_(learns)
         skip, total = None, torch.zeros((), device=states.device)
         if tailmix is not None:
             pairs = self._pairs(tailmix, states.detach(), encoded.mask, columns, batch, generator)
@@ -144,12 +179,36 @@ class AttentionNet(nn.Module):
                 None if skip is None else pick(skip, block),
             )
             total = total + _accumulate(loss / count)
-        if encoded.head is None:
-            encoded.states.backward(states.grad)
-        else:
-            loss = cross_entropy(encoded.head, targets, weights) / count
-            torch.autograd.backward([encoded.states, loss], [states.grad, None])
+        ends, gradients = ([encoded.states], [states.grad]) if learns else ([], [])
+        if encoded.head is not None:
+            ends.append(cross_entropy(encoded.head, targets, weights) / count)
+            gradients.append(None)
+        if ends:
+            torch.autograd.backward(ends, gradients)
         return total
+
+    def _changeable(self, batch: Batch) -> Tensor:
+        """Which words SSMix may exchange: bool (B, T)."""
+        return word_mask(batch.lengths, batch.ids.shape[1])
+
+    def _saliency(
+        self, batch: Batch, targets: Tensor, weights: Tensor | None, generator: torch.Generator
+    ) -> Tensor:
+        """How much the loss depends on every word: norm of its vector's gradient, (B, T).
+
+        Dropout is off here, and no gradient of a parameter is touched.
+        """
+        words = self.embed(batch).detach().requires_grad_()
+        encoded = self.encode(replace(batch, states=None), None, words=words)
+        columns = self._candidates(encoded.head, targets, generator)
+        states = encoded.states.detach().requires_grad_()
+        gradient = torch.zeros_like(states)
+        for block in self.blocks(columns, states.device):
+            logits = self.logits(states, encoded.mask, block)
+            w = None if weights is None else weights[block]
+            loss = cross_entropy(logits, pick(targets, block), w)
+            gradient += torch.autograd.grad(loss, states)[0]
+        return torch.autograd.grad(encoded.states, words, gradient)[0].norm(dim=2)
 
     def _candidates(
         self, head: Tensor | None, targets: Tensor, generator: torch.Generator
@@ -227,8 +286,54 @@ class AttentionNet(nn.Module):
         """Attention of every label on the words of every text: (B, labels, T)."""
         encoded = self.encode(batch, None)
         weights = attention(encoded.states, encoded.mask, self.queries[labels])
+        return self._per_word(weights)[:, :, : batch.ids.shape[1]]
+
+    def _per_word(self, weights: Tensor) -> Tensor:
+        """Weights of states (B, labels, S) as weights of words."""
+        return weights
+
+
+class AttentionNet(LabelAttention):
+    """AttentionXML: word vectors and a BiLSTM under label attention."""
+
+    in_threads = True  # see pieces.works_alone
+
+    def __init__(
+        self,
+        params: AttentionXmlParams,
+        n_labels: int,
+        vocabulary_size: int,
+        dim: int,
+        with_head: bool,
+    ) -> None:
+        super().__init__()
+        self.params: AttentionXmlParams = params
+        self.n_labels = n_labels
+        self.words = Words(vocabulary_size, dim, params.train_embeddings, params.embedding_dropout)
+        self.lstm = BiLstm(dim, params.hidden, params.dropout, params.words_per_step)
+        self._add_labels(2 * params.hidden, vocabulary_size, with_head)
+
+    def embed(self, batch: Batch) -> Tensor:
+        return self.words(batch.ids, None)
+
+    def encode(
+        self,
+        batch: Batch,
+        generator: torch.Generator | None,
+        mixture: Mixture | None = None,
+        words: Tensor | None = None,
+    ) -> Encoded:
+        words = self.words(batch.ids, generator) if words is None else words
+        lengths = batch.lengths
+        if mixture is not None and mixture.place == "word":
+            words = mixture.blend(words)
+            lengths = torch.maximum(lengths, lengths[mixture.partner])
+        states, mask = self.lstm(words, lengths, generator)
+        return self._encoded(batch, states, mask, mixture)
+
+    def _per_word(self, weights: Tensor) -> Tensor:
         group = self.params.words_per_step
-        return weights.repeat_interleave(group, dim=2)[:, :, : batch.ids.shape[1]] / group
+        return weights.repeat_interleave(group, dim=2) / group
 
 
 def candidates(

@@ -7,12 +7,15 @@ from pathlib import Path
 
 from coattail.deep.levels import LevelModel
 from coattail.deep.model import DeepModel, params_of, read_facts
-from coattail.deep.params import AttentionXmlParams
+from coattail.deep.params import AplcParams, AttentionXmlParams, LarobertaParams
+from coattail.deep.text_model import TextModel
 from coattail.deep.train import AnyParams
 
 
-def build(params: AnyParams) -> DeepModel | LevelModel:
-    """The untrained model of ``params``: over a tree, or over all labels at once."""
+def build(params: AnyParams) -> DeepModel | LevelModel | TextModel:
+    """The untrained model of ``params``: over a pre-trained encoder, a tree, or all labels."""
+    if isinstance(params, LarobertaParams | AplcParams):
+        return TextModel(params)
     if isinstance(params, AttentionXmlParams) and params.tree != "flat":
         return LevelModel(params)
     return DeepModel(params)
@@ -25,6 +28,6 @@ def forget(checkpoint: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def load(folder: str | Path, device: str = "cpu") -> DeepModel | LevelModel:
+def load(folder: str | Path, device: str = "cpu") -> DeepModel | LevelModel | TextModel:
     """A saved model, on ``device`` (whatever it was trained on)."""
     return type(build(params_of(read_facts(folder)))).load(folder, device)

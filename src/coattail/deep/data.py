@@ -24,11 +24,16 @@ POOL = 32
 
 @dataclass(frozen=True)
 class Batch:
-    """Some texts, padded: ``ids`` int64 (B, T), ``lengths`` int64 (B,), ``rows`` their numbers."""
+    """Some texts, padded: ``ids`` int64 (B, T), ``lengths`` int64 (B,), ``rows`` their numbers.
+
+    ``states`` is what a frozen encoder makes of them, where that is known: float (B, T, d), or
+    (B, d) for a network that reads one vector per text.
+    """
 
     rows: NDArray[np.int64]
     ids: Tensor
     lengths: Tensor
+    states: Tensor | None = None
 
 
 def check_tokens(tokens: Ragged, vocabulary_size: int, what: str) -> None:

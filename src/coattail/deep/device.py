@@ -6,7 +6,7 @@ import ctypes
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 
@@ -63,6 +63,26 @@ def _is_memory_error(error: BaseException) -> bool:
         return True
     text = str(error).lower()
     return "out of memory" in text or "can't allocate memory" in text
+
+
+def autocast(device: str) -> torch.autocast:
+    """Mixed precision where it pays: bfloat16 products on CUDA, nothing elsewhere.
+
+    Losses are float32 (``loss.cross_entropy``), and so are the LSTM and the optimiser.
+    """
+    return torch.autocast("cuda", torch.bfloat16, enabled=device.startswith("cuda"))
+
+
+def usage(device: str) -> dict[str, float]:
+    """Memory and work of a GPU since the last call; nothing for other devices."""
+    if not device.startswith("cuda"):
+        return {}
+    numbers = {"gpu_memory_mb": torch.cuda.max_memory_allocated(device) / 2**20}
+    torch.cuda.reset_peak_memory_stats(device)
+    # Utilisation needs the package nvidia-ml-py and a driver that answers.
+    with suppress(ModuleNotFoundError, RuntimeError):
+        numbers["gpu_utilisation_percent"] = float(torch.cuda.utilization(device))
+    return numbers
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,17 +16,23 @@ from torch import Tensor
 from coattail import labels
 from coattail.arrays import Ragged, TopK, best_first
 from coattail.deep import data, start
-from coattail.deep.attentionxml import AttentionNet
+from coattail.deep.aplc import AplcNet
+from coattail.deep.attentionxml import AttentionNet, LabelAttention
+from coattail.deep.device import autocast
 from coattail.deep.loss import positive_weights
 from coattail.deep.mix import TailMixer
 from coattail.deep.nets import Mixture, initialise
-from coattail.deep.params import AttentionXmlParams, XmlCnnParams
+from coattail.deep.params import AttentionXmlParams, BilstmParams, XmlCnnParams
 from coattail.deep.pooled import BilstmNet, XmlCnnNet
-from coattail.deep.train import AnyParams, Log, Trainer
+from coattail.deep.train import AnyParams, Log, Moment, Trainer
+from coattail.deep.transformer import LarobertaNet
 
-AnyNet = AttentionNet | XmlCnnNet | BilstmNet
-# Labels to attend to for the rows of a batch at a step: int64 (B, C); None: the net's choice.
-Columns = Callable[[NDArray[np.int64], int], Tensor]
+WordNet = AttentionNet | XmlCnnNet | BilstmNet
+AnyNet = WordNet | LarobertaNet | AplcNet
+# Labels to attend to for some rows at a moment: int64 (B, C); None: the net's choice.
+Columns = Callable[[NDArray[np.int64], Moment], Tensor]
+# The texts of the given rows on a device, padded.
+Batches = Callable[[NDArray[np.int64], str], data.Batch]
 
 
 def fit_net(
@@ -40,6 +47,7 @@ def fit_net(
     name: str,
     identity: bytes = b"",
     columns: Columns | None = None,
+    batches: Batches | None = None,
     log: Log | None = None,
     checkpoint: Path | None = None,
 ) -> None:
@@ -50,18 +58,21 @@ def fit_net(
     mixer = Mixer(params, Y, labels.inverse_propensity(counts, tokens.n, *propensity))
 
     def backward(
-        rows: NDArray[np.int64], generator: torch.Generator, step: int, epoch: int
+        net: AnyNet, rows: NDArray[np.int64], generator: torch.Generator, at: Moment
     ) -> Tensor:
-        batch = data.pad(tokens, rows, params.max_tokens, device)
+        if batches is None:
+            batch = data.pad(tokens, rows, params.max_tokens, device)
+        else:
+            batch = batches(rows, device)
         targets = data.dense_targets(Y, rows, device)
-        mixture, tailmix = mixer.at(len(rows), step, epoch, device)
-        with torch.autocast("cuda", torch.bfloat16, enabled=device.startswith("cuda")):
+        mixture, tailmix = mixer.at(len(rows), at, device)
+        with autocast(device):
             if columns is None or not isinstance(net, AttentionNet):
                 return net.backward(batch, targets, weight, generator, mixture, tailmix)
             return net.backward_columns(
                 net.encode(batch, generator),
                 targets,
-                columns(rows, step),
+                columns(rows, at),
                 weight,
                 generator,
                 batch,
@@ -94,6 +105,9 @@ def validation_sample(
     return tokens.take(rows), Y[rows]
 
 
+MIXED_PLACES = {"wordmix": "word", "hiddenmix": "hidden", "tmix": "layer", "ssmix": "span"}
+
+
 class Mixer:
     """What is mixed at a step: nothing, whole texts, or labels."""
 
@@ -110,47 +124,51 @@ class Mixer:
                 params.use_graph,
             )
 
-    def at(
-        self, size: int, step: int, epoch: int, device: str
-    ) -> tuple[Mixture | None, TailMixer | None]:
+    def at(self, size: int, at: Moment, device: str) -> tuple[Mixture | None, TailMixer | None]:
+        """The mixture of ``size`` texts; pieces of a batch draw their own random numbers."""
         params = self.params
-        if params.mix == "none" or epoch < params.mix_from:
+        if params.mix == "none" or at.epoch < params.mix_from:
             return None, None
-        seed = [params.seed, step, 13]
+        seed = [params.seed, at.step, 13, at.piece]
         if self.tailmix is not None:
-            self.tailmix.seed(seed)
-            return None, self.tailmix
+            tailmix = copy.copy(self.tailmix)
+            tailmix.seed(seed)
+            return None, tailmix
         rng = np.random.default_rng(seed)
         share = rng.beta(params.mix_alpha, params.mix_alpha, size).astype(np.float32)
         partner = torch.from_numpy(rng.permutation(size)).to(device)
-        place = params.mix.removesuffix("mix")
+        place = MIXED_PLACES[params.mix]
+        if params.mix == "tmix":  # as published: a text stays the larger part of its mixture
+            share = np.maximum(share, 1 - share)
         return Mixture(partner, torch.from_numpy(share).to(device), place), None
 
 
-def build_net(params: AnyParams, n_labels: int, vocabulary_size: int, dim: int) -> AnyNet:
+def build_net(params: AnyParams, n_labels: int, vocabulary_size: int, dim: int) -> WordNet:
     """The untrained network of ``params``; torch's global random numbers stay as they are."""
     with torch.random.fork_rng(devices=[]):
         return _net(params, n_labels, vocabulary_size, dim)
 
 
-def _net(params: AnyParams, n_labels: int, vocabulary_size: int, dim: int) -> AnyNet:
+def _net(params: AnyParams, n_labels: int, vocabulary_size: int, dim: int) -> WordNet:
     if isinstance(params, AttentionXmlParams):
         head = params.tree == "flat" and params.candidates > 0
         return AttentionNet(params, n_labels, vocabulary_size, dim, head)
     if isinstance(params, XmlCnnParams):
         return XmlCnnNet(params, n_labels, vocabulary_size, dim)
-    return BilstmNet(params, n_labels, vocabulary_size, dim)
+    if isinstance(params, BilstmParams):
+        return BilstmNet(params, n_labels, vocabulary_size, dim)
+    raise TypeError(f"{params.model} reads texts, not tokens")
 
 
 def start_weights(
-    net: AnyNet, params: AnyParams, tokens: Ragged, Y: sp.csr_matrix, vectors: NDArray | None
+    net: WordNet, params: AnyParams, tokens: Ragged, Y: sp.csr_matrix, vectors: NDArray | None
 ) -> None:
     """Fresh weights of one seed; word vectors as given or from the labels."""
     size, dim = net.words.table.weight.shape
     initialise(net, torch.Generator().manual_seed(params.seed))
     if vectors is not None:
         net.words.fill(np.asarray(vectors))
-    elif params.embedding_start == "labels":
+    elif net.params.embedding_start == "labels":
         net.words.fill(start.label_vectors(tokens, Y, size, dim, params.seed))
     start_outputs(net, tokens, Y, size)
 
@@ -162,7 +180,9 @@ def start_outputs(net: AnyNet, tokens: Ragged, Y: sp.csr_matrix, vocabulary_size
     From zero, Adam would need a thousand steps only to learn that labels are rare.
     """
     counts = labels.counts(Y)
-    if not isinstance(net, AttentionNet):
+    if isinstance(net, AplcNet):
+        net.start_outputs(Y)
+    elif not isinstance(net, LabelAttention):
         odds = (counts + 0.5) / (tokens.n - counts + 0.5)
         net.output.bias.copy_(torch.from_numpy(np.log(odds).astype(np.float32)))
     else:

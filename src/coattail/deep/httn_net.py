@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coattail.arrays import Ragged
-from coattail.transfer import TransferParams
+from coattail.deep.transfer_params import EncoderParams
 
 # Texts are sorted by length within so many batches drawn at random.
 POOL = 20
@@ -40,10 +40,11 @@ def batches(
             pool = pool[np.argsort(lengths[pool], kind="stable")]
             parts += [pool[i : i + size] for i in range(0, len(pool), size)]
         parts = [parts[i] for i in rng.permutation(len(parts))]
-    return [_pad(tokens, rows, lengths[rows], device) for rows in parts]
+    return [pad(tokens, rows, lengths[rows], device) for rows in parts]
 
 
-def _pad(tokens: Ragged, rows: NDArray, lengths: NDArray, device: str) -> Texts:
+def pad(tokens: Ragged, rows: NDArray, lengths: NDArray, device: str) -> Texts:
+    """Some texts, cut to their lengths, as one batch."""
     width = max(int(lengths.max(initial=1)), 1)
     place = np.arange(width)
     there = place < lengths[:, None]
@@ -58,7 +59,7 @@ def _pad(tokens: Ragged, rows: NDArray, lengths: NDArray, device: str) -> Texts:
 class HttnNet(nn.Module):
     """Texts to vectors (B, d): of unit length, then times a learned scale."""
 
-    def __init__(self, params: TransferParams, words: Tensor) -> None:
+    def __init__(self, params: EncoderParams, words: Tensor) -> None:
         super().__init__()
         self.vocabulary_size, self.word_dim = words.shape
         self.dropout = params.dropout
@@ -72,6 +73,8 @@ class HttnNet(nn.Module):
             self.look = nn.Linear(2 * params.hidden, 1)
             self.project = nn.Linear(2 * params.hidden, params.dim)
             self.scale = nn.Parameter(torch.tensor(params.scale))
+            # Without it all texts must lean against all rows for labels to be rare.
+            self.offset = nn.Parameter(torch.tensor(0.0), requires_grad=params.offset)
         self._initialise(torch.Generator().manual_seed(params.seed))
 
     def below(self) -> list[nn.Parameter]:
@@ -80,24 +83,30 @@ class HttnNet(nn.Module):
         return [p for layer in layers for p in layer.parameters()]
 
     def above(self) -> list[nn.Parameter]:
-        return [*self.look.parameters(), *self.project.parameters(), self.scale]
+        own = [self.scale, self.offset]
+        return [*self.look.parameters(), *self.project.parameters(), *own]
 
     def forward(self, texts: Texts, generator: torch.Generator | None = None) -> Tensor:
         """Scaled vectors (B, d)."""
         scaled: Tensor = self.unit_vectors(texts, generator) * self.scale
         return scaled
 
+    def logits(
+        self, texts: Texts, rows: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Of classifier rows (m, d): (B, m)."""
+        return self.forward(texts, generator) @ rows.T + self.offset
+
     def unit_vectors(self, texts: Texts, generator: torch.Generator | None = None) -> Tensor:
+        return attend(self.states(texts, generator), texts.lengths, self.look, self.project)
+
+    def states(self, texts: Texts, generator: torch.Generator | None = None) -> Tensor:
+        """What the two LSTMs say at every word, (B, T, 2 hidden)."""
         x = self._drop(self.words(texts.ids), generator)  # (B, T, words)
         back = _reversed(texts)  # (B, T)
         forth, _ = self.forth(x)
         reverse, _ = self.back(_take(x, back))
-        states = torch.cat([forth, _take(reverse, back)], dim=2)  # (B, T, 2 hidden)
-        time = torch.arange(states.shape[1], device=states.device)
-        score = self.look(states).squeeze(2)
-        score = score.masked_fill(time >= texts.lengths[:, None], -torch.inf)
-        pooled = torch.einsum("bt,bth->bh", score.softmax(dim=1), states)
-        return nn.functional.normalize(self.project(pooled), dim=1)
+        return torch.cat([forth, _take(reverse, back)], dim=2)
 
     def _drop(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
         """Drop entries of word vectors, the same ones throughout a text; training only."""
@@ -107,13 +116,26 @@ class HttnNet(nn.Module):
         return x * (keep.to(x.device) / (1 - self.dropout))
 
     def _initialise(self, generator: torch.Generator) -> None:
-        """Uniform within 1/sqrt(inputs), as torch does, but from a generator of our own."""
-        with torch.no_grad():
-            for layer in (self.forth, self.back, self.look, self.project):
-                size = layer.hidden_size if isinstance(layer, nn.LSTM) else layer.in_features
-                for parameter in layer.parameters():
-                    noise = torch.rand(parameter.shape, generator=generator)
-                    parameter.copy_((noise * 2 - 1) / size**0.5)
+        for layer in (self.forth, self.back, self.look, self.project):
+            fill(layer, generator)
+
+
+def attend(states: Tensor, lengths: Tensor, look: nn.Linear, project: nn.Linear) -> Tensor:
+    """Unit vectors (B, d) of states (B, T, 2 hidden): attention over time, then a projection."""
+    time = torch.arange(states.shape[1], device=states.device)
+    score = look(states).squeeze(2)
+    score = score.masked_fill(time >= lengths[:, None], -torch.inf)
+    pooled = torch.einsum("bt,bth->bh", score.softmax(dim=1), states)
+    return nn.functional.normalize(project(pooled), dim=1)
+
+
+@torch.no_grad()
+def fill(layer: nn.LSTM | nn.Linear, generator: torch.Generator) -> None:
+    """Uniform weights within 1/sqrt(inputs), from a generator of our own."""
+    size = layer.hidden_size if isinstance(layer, nn.LSTM) else layer.in_features
+    for parameter in layer.parameters():
+        noise = torch.rand(parameter.shape, generator=generator)
+        parameter.copy_((noise * 2 - 1) / size**0.5)
 
 
 def _reversed(texts: Texts) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,7 +31,8 @@ from coattail.deep.model import (
     read_facts,
 )
 from coattail.deep.params import AttentionXmlParams
-from coattail.deep.train import Log
+from coattail.deep.pieces import workers, works_alone
+from coattail.deep.train import Log, Moment
 from coattail.errors import ModelError
 from coattail.tree import Tree
 
@@ -41,6 +42,7 @@ class Chain:
 
     def __init__(self, params: AttentionXmlParams, levels: Sequence[Level], device: str) -> None:
         self.params, self.levels, self.device = params, list(levels), device
+        self.threads = 0  # torch's choice
         self.families = [Family(level) for level in levels]
         self.nets: list[AttentionNet] = []
 
@@ -58,13 +60,17 @@ class Chain:
         found = np.full((tokens.n, k), -1, np.int32)
         scores = np.full((tokens.n, k), -np.inf, np.float32)
         lengths = data.used_lengths(tokens, self.params.max_tokens)
-        for rows in data.sorted_batches(lengths, self.params.predict_batch):
+
+        def rank(rows: NDArray[np.int64]) -> None:
             batch = data.pad(tokens, rows, self.params.max_tokens, self.device)
             items, path = self._candidates(level, rows, above)
             logits = self._logits(level, batch, items)
             score = 1 / (1 + np.exp(-np.clip(logits, -60, 60))) * path
             top = best_first(items, score, k)
             found[rows], scores[rows] = top.labels, top.scores
+
+        with workers(self.threads, works_alone(self.nets[level], self.device)) as each:
+            each(rank, data.sorted_batches(lengths, self.params.predict_batch))
         return TopK(found, scores, "probability")
 
     def _candidates(
@@ -95,10 +101,10 @@ class Chain:
         """Candidates while training: children of chosen parents, padded with random items."""
         family, params = self.families[level], self.params
 
-        def columns(rows: NDArray[np.int64], step: int) -> Tensor:
+        def columns(rows: NDArray[np.int64], at: Moment) -> Tensor:
             parents = choose_parents(above_targets, above, rows, params.candidates)
             items, _ = family.columns(parents)
-            rng = np.random.default_rng([params.seed, step, 19])
+            rng = np.random.default_rng([params.seed, at.step, 19, at.piece])
             noise = rng.integers(0, family.n_items, items.shape)
             return torch.from_numpy(np.where(items >= 0, items, noise)).to(self.device)
 
@@ -112,6 +118,8 @@ class LevelModel:
     ----------
     chains_ : one per tree; n_labels_, vocabulary_size_, dim_ : sizes.
     """
+
+    reads: ClassVar[str] = "tokens"
 
     def __init__(self, params: AttentionXmlParams) -> None:
         self.params = params
@@ -152,6 +160,7 @@ class LevelModel:
             for number, tree in enumerate(trees):
                 params = self.params.model_copy(update={"seed": self.params.seed + 1000 * number})
                 chain = Chain(params, levels_of(tree), self.device_)
+                chain.threads = torch.get_num_threads()
                 self.chains_.append(chain)
                 for level in range(len(chain.levels)):
                     file = _level_file(checkpoint, number, level)

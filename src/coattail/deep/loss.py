@@ -49,6 +49,6 @@ def cross_entropy(
         Positions that do not count.
     """
     each = F.binary_cross_entropy_with_logits(
-        logits, targets, pos_weight=weights, reduction="none" if skip is not None else "sum"
+        logits.float(), targets, pos_weight=weights, reduction="none" if skip is not None else "sum"
     )
     return each if skip is None else each.masked_fill(skip, 0.0).sum()

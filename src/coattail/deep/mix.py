@@ -113,7 +113,7 @@ class TailMixer:
             partner = torch.where(nearest < best, found, partner)
             best = torch.minimum(nearest, best)
         share = torch.from_numpy(self.rng.beta(self.alpha, self.alpha, len(target)))
-        share = share.to(own.device, own.dtype)
+        share = share.to(own.device, torch.float32)  # as labels, whatever the vectors are
         keep = partner >= 0
         return Pairs(row[keep], target[keep], partner[keep], share[keep])
 

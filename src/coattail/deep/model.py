@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,7 +21,14 @@ from coattail.deep import data
 from coattail.deep.attentionxml import AttentionNet
 from coattail.deep.device import explain_memory, keep_freed_memory, resolve, threads
 from coattail.deep.fitting import build_net, fit_net, rank, start_weights, validation_sample
-from coattail.deep.params import AttentionXmlParams, BilstmParams, XmlCnnParams
+from coattail.deep.params import (
+    AplcParams,
+    AttentionXmlParams,
+    BilstmParams,
+    LarobertaParams,
+    XmlCnnParams,
+)
+from coattail.deep.pieces import workers, works_alone
 from coattail.deep.train import AnyParams, Log
 from coattail.errors import ModelError
 from coattail.tree import Tree
@@ -35,10 +42,14 @@ class DeepModel:
     Attributes
     ----------
     net_ : the trained network; n_labels_, vocabulary_size_, dim_ : its sizes.
+    reads : what ``fit`` and ``predict`` take, "tokens" of our vocabulary or "texts".
     """
+
+    reads: ClassVar[str] = "tokens"
 
     def __init__(self, params: AnyParams) -> None:
         self.params = params
+        self.threads_ = 0  # torch's choice
 
     def fit(
         self,
@@ -76,6 +87,7 @@ class DeepModel:
         if self.device_ == "cpu":
             keep_freed_memory()
         with _threads(threads), self._memory():
+            self.threads_ = torch.get_num_threads()
             self._start(tokens, Y, vocabulary_size, vectors)
             fit_net(
                 self.net_,
@@ -97,10 +109,14 @@ class DeepModel:
         found = np.full((tokens.n, k), -1, np.int32)
         scores = np.full((tokens.n, k), -np.inf, np.float32)
         lengths = data.used_lengths(tokens, self.params.max_tokens)
-        with self._memory():
-            for rows in data.sorted_batches(lengths, self.params.predict_batch):
-                top = self._rank(data.pad(tokens, rows, self.params.max_tokens, self.device_), k)
-                found[rows], scores[rows] = top.labels, top.scores
+
+        def rank_rows(rows: NDArray[np.int64]) -> None:
+            top = self._rank(data.pad(tokens, rows, self.params.max_tokens, self.device_), k)
+            found[rows], scores[rows] = top.labels, top.scores
+
+        alone = works_alone(self.net_, self.device_)
+        with self._memory(), workers(self.threads_, alone) as each:
+            each(rank_rows, data.sorted_batches(lengths, self.params.predict_batch))
         return TopK(found, scores, "probability")
 
     def explain(self, row: NDArray, wanted: list[int] | NDArray) -> NDArray[np.float32]:
@@ -149,6 +165,7 @@ class DeepModel:
     def _start(
         self, tokens: Ragged, Y: sp.csr_matrix, vocabulary_size: int, vectors: NDArray | None
     ) -> None:
+        assert not isinstance(self.params, LarobertaParams | AplcParams)  # TextModel's
         dim = self.params.embedding_dim if vectors is None else vectors.shape[1]
         self._build(Y.shape[1], vocabulary_size, dim)
         start_weights(self.net_, self.params, data.cut(tokens, self.params.max_tokens), Y, vectors)
@@ -213,6 +230,8 @@ def params_of(facts: dict[str, Any]) -> AnyParams:
         "attentionxml": AttentionXmlParams,
         "xmlcnn": XmlCnnParams,
         "bilstm": BilstmParams,
+        "laroberta": LarobertaParams,
+        "aplc": AplcParams,
     }
     return classes[facts["params"]["model"]].model_validate(facts["params"])
 

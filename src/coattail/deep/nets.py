@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ class Mixture:
 
     partner: Tensor  # int64 (B,)
     share: Tensor  # float (B,)
-    place: str  # "word" or "hidden"
+    place: str  # "word", "hidden", "layer" (of a transformer), "span" (of words), or "labels"
 
     def blend(self, x: Tensor) -> Tensor:
         share = self.share.view(-1, *([1] * (x.dim() - 1)))
@@ -62,7 +63,8 @@ class Words(nn.Module):
 
     def fill(self, vectors: NDArray) -> None:
         with torch.no_grad():
-            self.table.weight.copy_(torch.as_tensor(vectors, dtype=torch.float32))
+            # A copy, for files mapped into memory cannot be written to and torch warns.
+            self.table.weight.copy_(torch.from_numpy(np.array(vectors, np.float32)))
             self.table.weight[PAD] = 0
 
     def forward(self, ids: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -106,7 +108,9 @@ class BiLstm(nn.Module):
     @staticmethod
     def _run(lstm: nn.LSTM, x: Tensor, start: Tensor) -> Tensor:
         h, c = (s.expand(1, x.shape[0], -1).contiguous() for s in start)
-        return lstm(x, (h, c))[0]
+        # Not in bfloat16: a state is added to hundreds of times, and CPUs lack the operation.
+        with torch.autocast(x.device.type, enabled=False):
+            return lstm(x.float(), (h, c))[0]
 
 
 def _reorder(x: Tensor, places: Tensor) -> Tensor:
@@ -135,9 +139,13 @@ class Layers(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
 
     def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers[:-1]:
-            x = F.relu(layer(x))
-        return self.layers[-1](x)
+        return self.after_first(self.layers[0](x))
+
+    def after_first(self, x: Tensor) -> Tensor:
+        """The result from that of the first layer."""
+        for layer in self.layers[1:]:
+            x = layer(F.relu(x))
+        return x
 
 
 class CheapHead(nn.Module):
@@ -212,14 +220,21 @@ class Convolutions(nn.Module):
 
 @torch.no_grad()
 def initialise(net: nn.Module, generator: torch.Generator) -> None:
-    """Fresh weights from one generator: Xavier for matrices, LSTM's usual uniform, zero biases."""
+    """Fresh weights from one generator: Xavier for matrices, LSTM's usual uniform, zero biases.
+
+    What lies under the name ``encoder`` is pre-trained and stays.
+    """
     for name, parameter in sorted(net.named_parameters()):
         part = name.rsplit(".", 1)[-1]
+        if name.startswith("encoder."):
+            continue
         if "table" in name:
             parameter.normal_(0, 0.3, generator=generator)
             parameter[PAD] = 0
         elif part == "start" or part.startswith("bias"):
             parameter.zero_()
+        elif part == "weight" and parameter.dim() == 1:  # scales of a normalisation
+            parameter.fill_(1.0)
         elif part.startswith("weight_"):  # LSTM, gates stacked
             bound = parameter.shape[0] ** -0.5 * 2
             parameter.uniform_(-bound, bound, generator=generator)

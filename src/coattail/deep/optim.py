@@ -4,50 +4,67 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
+
+BLOCK = 1 << 16  # numbers of a parameter that are updated at a time
 
 
 class Adam:
     """Adam with decoupled decay; rows of a sparse gradient are updated lazily.
 
     As in the published runs the small constant is added to the uncorrected root of the second
-    moment. Decay touches dense parameters only.
+    moment. Decay touches dense parameters only. ``lr`` is one step size or one per parameter; it
+    grows from zero over the first ``warmup`` steps.
     """
 
     def __init__(
         self,
         parameters: dict[str, Tensor],
-        lr: float,
+        lr: float | Mapping[str, float],
         beta2: float = 0.999,
         decay: float = 0.0,
         beta1: float = 0.9,
         eps: float = 1e-8,
+        warmup: int = 0,
     ) -> None:
         self.parameters = parameters
-        self.lr, self.beta1, self.beta2, self.decay, self.eps = lr, beta1, beta2, decay, eps
+        self.lr = {name: lr[name] if isinstance(lr, Mapping) else lr for name in parameters}
+        self.beta1, self.beta2, self.decay, self.eps, self.warmup = beta1, beta2, decay, eps, warmup
         self.steps = 0
         self.first = {name: torch.zeros_like(p) for name, p in parameters.items()}
         self.second = {name: torch.zeros_like(p) for name, p in parameters.items()}
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self, each: Callable[..., Any] = lambda f, items: [f(i) for i in items]) -> None:
+        """One step of every parameter; ``each`` may share them out among threads."""
         self.steps += 1
         corrected = math.sqrt(1 - self.beta2**self.steps) / (1 - self.beta1**self.steps)
-        rate = self.lr * corrected
-        for name, p in self.parameters.items():
-            if p.grad is None:
-                continue
-            m, v = self.first[name], self.second[name]
-            if p.grad.is_sparse:
-                self._rows(p, p.grad, m, v, rate)
-                continue
+        if self.steps < self.warmup:
+            corrected *= self.steps / self.warmup
+        each(lambda name: self._update(name, corrected), list(self.parameters))
+
+    @torch.no_grad()
+    def _update(self, name: str, corrected: float) -> None:
+        p, rate = self.parameters[name], self.lr[name] * corrected
+        m, v = self.first[name], self.second[name]
+        if p.grad is None:
+            return
+        if p.grad.is_sparse:
+            self._rows(p, p.grad, m, v, rate)
+            return
+        # In blocks that stay in the cache: every number is read and written once.
+        size = BLOCK if p.device.type == "cpu" else max(p.numel(), 1)
+        parts = (t.detach().view(-1).split(size) for t in (p, p.grad.contiguous(), m, v))
+        for p_, g, m_, v_ in zip(*parts, strict=True):
             if self.decay:
-                p.mul_(1 - self.lr * self.decay)
-            m.lerp_(p.grad, 1 - self.beta1)
-            v.mul_(self.beta2).addcmul_(p.grad, p.grad, value=1 - self.beta2)
-            p.addcdiv_(m, v.sqrt().add_(self.eps), value=-rate)
+                p_.mul_(1 - self.lr[name] * self.decay)
+            m_.lerp_(g, 1 - self.beta1)
+            v_.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
+            p_.addcdiv_(m_, v_.sqrt().add_(self.eps), value=-rate)
 
     def _rows(self, p: Tensor, grad: Tensor, m: Tensor, v: Tensor, rate: float) -> None:
         grad = grad.coalesce()

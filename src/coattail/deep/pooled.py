@@ -16,6 +16,8 @@ from coattail.deep.params import BilstmParams, XmlCnnParams
 class PooledNet(nn.Module):
     """A text's vector times one row per label, over labels in blocks."""
 
+    in_threads = True  # see pieces.works_alone
+
     def __init__(self, params: XmlCnnParams | BilstmParams, n_labels: int, width: int) -> None:
         super().__init__()
         self.params, self.n_labels = params, n_labels

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from coattail.arrays import Ragged
 from coattail.deep.data import PAD
@@ -76,7 +77,8 @@ def label_vectors(
     """
     rng = np.random.default_rng([seed, 7])
     vectors = rng.normal(0, 0.1, (vocabulary_size, dim))
-    U = label_directions(bags(tokens, word_rarity(tokens, vocabulary_size)), Y, dim, rng)
+    with threadpool_limits(1, "blas"):  # more threads add in another order
+        U = label_directions(bags(tokens, word_rarity(tokens, vocabulary_size)), Y, dim, rng)
     vectors[:, : U.shape[1]] += 0.3 * U
     vectors[PAD] = 0
     return vectors.astype(np.float32)
@@ -86,6 +88,13 @@ def linear_head(
     tokens: Ragged, Y: sp.csr_matrix, vocabulary_size: int, dim: int, seed: int, ridge: float = 1e-2
 ) -> Head:
     """Fit the head: label directions, ridge regression, one scale and offset for logits."""
+    with threadpool_limits(1, "blas"):  # as above
+        return _linear_head(tokens, Y, vocabulary_size, dim, seed, ridge)
+
+
+def _linear_head(
+    tokens: Ragged, Y: sp.csr_matrix, vocabulary_size: int, dim: int, seed: int, ridge: float
+) -> Head:
     rng = np.random.default_rng([seed, 17])
     rarity = word_rarity(tokens, vocabulary_size)
     X = bags(tokens, rarity)

@@ -19,17 +19,37 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from coattail.arrays import atomic_file
+from coattail.deep import processes
 from coattail.deep.data import epoch_batches
+from coattail.deep.device import usage
 from coattail.deep.optim import Adam, NormQueue, WeightAverage
-from coattail.deep.params import AttentionXmlParams, BilstmParams, XmlCnnParams
+from coattail.deep.params import (
+    AplcParams,
+    AttentionXmlParams,
+    BilstmParams,
+    LarobertaParams,
+    XmlCnnParams,
+)
+from coattail.deep.pieces import Each, Pieces, in_turn, workers
 from coattail.progress import Progress, progress
 
 log = logging.getLogger("coattail")
 
-AnyParams = AttentionXmlParams | XmlCnnParams | BilstmParams
+AnyParams = AttentionXmlParams | XmlCnnParams | BilstmParams | LarobertaParams | AplcParams
 Log = Callable[[dict[str, float], int], None]
-# One step: rows of the batch, the step's random numbers, the step's number and epoch -> mean loss.
-Backward = Callable[[NDArray[np.int64], torch.Generator, int, int], Tensor]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Which part of which step is computed: all that random numbers may depend on."""
+
+    step: int
+    epoch: int
+    piece: int  # of the batch
+
+
+# Adds the gradients of some texts to a net, with the random numbers given; their mean loss.
+Backward = Callable[[Any, NDArray[np.int64], torch.Generator, Moment], Tensor]
 
 
 @dataclass
@@ -52,8 +72,10 @@ class Position:
 class Trainer:
     """Runs ``backward`` over random batches and leaves the best weights in ``net``.
 
-    Random numbers depend on the seed and the number of the step only, so a run that was killed
-    and started again from its checkpoint ends with the same weights.
+    Random numbers depend on the seed, the step and the piece of the batch only, so a run that was
+    killed and started again from its checkpoint ends with the same weights. Several processes
+    compute different pieces of the same batches and hold the same weights; one of them evaluates,
+    speaks and writes.
     """
 
     def __init__(
@@ -74,19 +96,27 @@ class Trainer:
         self.backward, self.evaluate = backward, evaluate
         self.device, self.name, self.log, self.checkpoint = device, name, log, checkpoint
         self.weights = {n: p for n, p in net.named_parameters() if p.requires_grad}
-        self.adam = Adam(self.weights, params.lr, params.beta2, params.weight_decay)
+        rates = {name: params.rate_of(name) for name in self.weights}
+        self.adam = Adam(
+            self.weights, rates, params.beta2, params.weight_decay, warmup=params.warmup_steps
+        )
         self.queue = NormQueue(params.clip_queue) if params.clip_queue else None
         self.average = WeightAverage(self.weights)
         self.best: dict[str, Tensor] = {}
         self.at = Position(fingerprint)
-        self.threads = torch.get_num_threads()
+        self.pieces = Pieces(net, self.weights, params.pieces, device)
+        self.each: Each = in_turn
 
     # --- the loop
 
     def run(self) -> None:
         self._resume()
+        processes.check_same("steps", self.at.step, self.device)
         n, epochs = len(self.lengths), self.params.epochs
-        with progress(self.name, n * epochs, "texts") as bar:
+        with (
+            workers(torch.get_num_threads(), self.pieces.alone) as self.each,
+            progress(self.name, n * epochs, "texts", shown=processes.leads()) as bar,
+        ):
             bar.done = min(self.at.epoch, epochs) * n + self.at.texts
             while self.at.epoch < epochs and not self.at.done:
                 self._epoch(bar)
@@ -128,10 +158,8 @@ class Trainer:
         self._save()
 
     def _step(self, rows: NDArray[np.int64]) -> float:
-        generator = torch.Generator(self.device)
-        generator.manual_seed(step_seed(self.params.seed, self.at.step))
         self.adam.zero_grad()
-        loss = float(self.backward(rows, generator, self.at.step, self.at.epoch))
+        loss = self.pieces.backward(rows, self._piece, self.each)
         if not math.isfinite(loss):
             raise FloatingPointError(
                 f"{self.name}: loss is {loss} at step {self.at.step}; lower lr (now "
@@ -139,8 +167,13 @@ class Trainer:
             )
         if self.queue is not None:
             self.queue.clip(self.weights)
-        self.adam.step()
+        self.adam.step(self.each)
         return loss
+
+    def _piece(self, net: nn.Module, rows: NDArray[np.int64], piece: int) -> Tensor:
+        generator = torch.Generator(self.device)
+        generator.manual_seed(step_seed(self.params.seed, self.at.step, piece))
+        return self.backward(net, rows, generator, Moment(self.at.step, self.at.epoch, piece))
 
     def _check(self) -> float:
         """Average the weights, evaluate them, remember the best; count those without progress."""
@@ -148,9 +181,11 @@ class Trainer:
         if self.evaluate is None:
             return math.nan
         self.average.swap()
-        score = self.evaluate()
+        threads = torch.get_num_threads()
+        score = self.evaluate() if processes.leads() else math.nan
         # Numba's kernels share OpenMP with torch and set its number of threads when they start.
-        torch.set_num_threads(self.threads)
+        torch.set_num_threads(threads)
+        score = processes.from_leader(score, self.device)
         if score > self.at.best:
             self.at.best, self.at.stale = score, 0
             self.best = {name: p.detach().clone() for name, p in self.weights.items()}
@@ -163,9 +198,10 @@ class Trainer:
         return score
 
     def _tell(self, numbers: dict[str, float], seconds: float) -> None:
+        numbers = numbers | usage(self.device)
         words = ", ".join(f"{key} {value:.4g}" for key, value in numbers.items())
         log.info("%s: epoch %d, %s, %.1f s", self.name, self.at.epoch, words, seconds)
-        if self.log is not None:
+        if self.log is not None and processes.leads():
             self.log(numbers, self.at.epoch)
 
     @torch.no_grad()
@@ -179,7 +215,7 @@ class Trainer:
     # --- checkpoints
 
     def _save(self) -> None:
-        if self.checkpoint is None:
+        if self.checkpoint is None or not processes.leads():
             return
         self.at.norms = list(self.queue.norms) if self.queue is not None else []
         self.at.average_count = self.average.count
@@ -214,9 +250,9 @@ class Trainer:
         return {name: tensor.to(self.device) for name, tensor in tensors.items()}
 
 
-def step_seed(seed: int, step: int) -> int:
-    """A seed for one step that neighbours do not share."""
-    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)
+def step_seed(seed: int, step: int, piece: int = 0) -> int:
+    """A seed for one piece of one step that neighbours do not share."""
+    return int(np.random.SeedSequence([seed, step, piece]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def _read_checkpoint(path: Path) -> tuple[Position, dict[str, Tensor]] | None:

@@ -150,6 +150,40 @@ def _by_row(n, found, row, label, path):
 
 
 @njit(nogil=True, cache=True)
+def by_word(start, stop, words, weights, place):
+    """Weights of outputs, ``words[start[j]:stop[j]]`` of output j, turned to lie word by word.
+
+    ``place`` (all words,) is scratch of -1, and left so: the cost is that of the weights, not of
+    the vocabulary. Returns (words used, sorted; entries of each; outputs; weights).
+    """
+    used = np.empty(words.shape[0], np.int32)
+    count = 0
+    for k in range(words.shape[0]):
+        if place[words[k]] < 0:
+            place[words[k]] = 0
+            used[count] = words[k]
+            count += 1
+    used = np.sort(used[:count])
+    for s in range(count):
+        place[used[s]] = s
+    length = np.zeros(count, np.int64)
+    for k in range(words.shape[0]):
+        length[place[words[k]]] += 1
+    at = np.cumsum(length) - length
+    child = np.empty(words.shape[0], np.int32)
+    weight = np.empty(words.shape[0], np.float32)
+    for j in range(start.shape[0]):
+        for k in range(start[j], stop[j]):
+            slot = place[words[k]]
+            child[at[slot]] = j
+            weight[at[slot]] = weights[k]
+            at[slot] += 1
+    for s in range(count):
+        place[used[s]] = -1
+    return used, length, child, weight
+
+
+@njit(nogil=True, cache=True)
 def merge(first, labels, scores, total, touched, n_trees, begin, top, top_scores):
     """Add one tree's answer to the running sums, or, at the last tree, rank the average.
 

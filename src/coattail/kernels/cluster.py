@@ -7,25 +7,33 @@ from coattail.kernels.sparse import LANES, axpy, below, dot, lanes, mix, step
 
 
 @njit(nogil=True, cache=True)
-def _centre(indptr, indices, values, members, w):
-    """Add up rows into w (zero before), scale to length 1."""
+def _sum(indptr, indices, values, members, w):
+    """Add up rows into w (zero before); returns what makes its length 1.
+
+    Only words of the members are touched: a small cluster costs little in a large vocabulary.
+    """
     for i in members:
         axpy(indices, values, indptr[i], indptr[i + 1], np.float32(1.0), w)
     total = 0.0
-    for f in range(w.shape[0]):
-        total += w[f] * w[f]
-    if total > 0:
-        scale = np.float32(1.0 / np.sqrt(total))
-        for f in range(w.shape[0]):
-            w[f] *= scale
+    for i in members:
+        total += dot(indices, values, indptr[i], indptr[i + 1], w)
+    return np.float32(1.0 / np.sqrt(total)) if total > 0 else np.float32(1.0)
 
 
 @njit(nogil=True, cache=True)
-def halve(indptr, indices, values, n_words, members, seed, key, tolerance, max_iterations):
+def _clear(indptr, indices, members, w):
+    for i in members:
+        for p in range(indptr[i], indptr[i + 1]):
+            w[indices[p]] = 0
+
+
+@njit(nogil=True, cache=True)
+def halve(indptr, indices, values, left, right, members, seed, key, tolerance, max_iterations):
     """Order ``members`` in place so that its first ceil(half) is one cluster, the rest the other.
 
     Spherical 2-means with balanced sizes: start from two random rows, sort by the difference of
     the two cosines, cut in the middle; stop when the mean cosine gains less than ``tolerance``.
+    ``left`` and ``right`` (words,) are scratch of zeros, and left so.
     """
     n = members.shape[0]
     half = (n + 1) // 2
@@ -33,18 +41,16 @@ def halve(indptr, indices, values, n_words, members, seed, key, tolerance, max_i
     first = below(state, n)
     state = step(state)
     second = (first + 1 + below(state, n - 1)) % n
-    left = np.zeros(n_words, np.float32)
-    right = np.zeros(n_words, np.float32)
-    _centre(indptr, indices, values, members[first : first + 1], left)
-    _centre(indptr, indices, values, members[second : second + 1], right)
+    left_scale = _sum(indptr, indices, values, members[first : first + 1], left)
+    right_scale = _sum(indptr, indices, values, members[second : second + 1], right)
     to_left = np.empty(n, np.float32)
     to_right = np.empty(n, np.float32)
     previous = -np.inf
     for _ in range(max_iterations):
         for r in range(n):
             i = members[r]
-            to_left[r] = dot(indices, values, indptr[i], indptr[i + 1], left)
-            to_right[r] = dot(indices, values, indptr[i], indptr[i + 1], right)
+            to_left[r] = left_scale * dot(indices, values, indptr[i], indptr[i + 1], left)
+            to_right[r] = right_scale * dot(indices, values, indptr[i], indptr[i + 1], right)
         order = np.argsort(to_right - to_left, kind="mergesort")
         members[:] = members[order]
         mean = 0.0
@@ -54,10 +60,12 @@ def halve(indptr, indices, values, n_words, members, seed, key, tolerance, max_i
         if mean - previous < tolerance:
             break
         previous = mean
-        left[:] = 0
-        right[:] = 0
-        _centre(indptr, indices, values, members[:half], left)
-        _centre(indptr, indices, values, members[half:], right)
+        _clear(indptr, indices, members, left)
+        _clear(indptr, indices, members, right)
+        left_scale = _sum(indptr, indices, values, members[:half], left)
+        right_scale = _sum(indptr, indices, values, members[half:], right)
+    _clear(indptr, indices, members, left)
+    _clear(indptr, indices, members, right)
     # Labels of a cluster in increasing order: the tree does not depend on the last permutation.
     members[:half].sort()
     members[half:].sort()

@@ -5,14 +5,16 @@ whole arrays, not addresses, so the arrays stay alive while they work, and they 
 Rows are ``indices[start:stop]``, ``values[start:stop]``; indices within a row must be distinct.
 """
 
+import platform
+
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import njit, types
 from numba.extending import intrinsic
 
 LANES = 32  # labels whose margins are accumulated side by side: four 8-wide registers
 
-_I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
+_I16, _I32, _I64, _F32 = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 _VEC = ir.VectorType(_F32, LANES)
 
 
@@ -169,6 +171,75 @@ def lanes(typing, indices, values, start, stop, W, bias, out):
         return context.get_dummy_value()
 
     return sig, codegen
+
+
+def _narrow_lanes(half):
+    """``lanes`` with W in 16 bits, half-precision floats or integers: half the memory to read."""
+
+    @intrinsic
+    def margins(typing, indices, values, start, stop, W, bias, out):
+        sig = types.void(indices, values, types.int64, types.int64, W, bias, out)
+
+        def codegen(context, builder, sig, args):
+            arrays = (_pointer(context, builder, sig.args[i], args[i]) for i in (0, 1, 4, 5, 6))
+            ids, xs, weights, first, result = arrays
+            short = ir.VectorType(ir.HalfType() if half else _I16, LANES)
+
+            def step(k, acc):
+                offset = builder.mul(_feature(builder, ids, k), ir.Constant(_I64, LANES))
+                place = builder.bitcast(builder.gep(weights, [offset]), short.as_pointer())
+                at = builder.load(place)
+                at.align = 2
+                wide = builder.fpext(at, _VEC) if half else builder.sitofp(at, _VEC)
+                return _fma(builder, _splat(builder, builder.load(builder.gep(xs, [k]))), wide, acc)
+
+            (total,) = _unrolled(builder, args[2], args[3], 1, _load_lanes(builder, first), step)
+            builder.store(total, builder.bitcast(result, _VEC.as_pointer())).align = 4
+            return context.get_dummy_value()
+
+        return sig, codegen
+
+    return margins
+
+
+def _narrow_column(half):
+    """``W[first + u, lane] = scale * w[first + u]`` in 16 bits for LANES words u."""
+
+    @intrinsic
+    def column(typing, w, first, scale, W, lane):
+        sig = types.void(w, types.int64, types.float32, W, types.int64)
+
+        def codegen(context, builder, sig, args):
+            weights, result = (_pointer(context, builder, sig.args[i], args[i]) for i in (0, 3))
+            wide = _load_lanes(builder, builder.gep(weights, [args[1]]))
+            wide = builder.fmul(wide, _splat(builder, args[2]))
+            integers = ir.VectorType(_I16, LANES)
+            if half:
+                narrow = builder.fptrunc(wide, ir.VectorType(ir.HalfType(), LANES))
+                narrow = builder.bitcast(narrow, integers)
+            else:
+                narrow = builder.fptosi(wide, integers)
+            offset = builder.add(builder.mul(args[1], ir.Constant(_I64, LANES)), args[4])
+            base = builder.gep(result, [offset])
+            for u in range(LANES):
+                value = builder.extract_element(narrow, ir.Constant(_I32, u))
+                builder.store(value, builder.gep(base, [ir.Constant(_I64, u * LANES)]))
+            return context.get_dummy_value()
+
+        return sig, codegen
+
+    return column
+
+
+def _has_half():
+    """Whether the processor converts half precision; without it LLVM would call what is missing."""
+    return platform.machine() not in ("x86_64", "AMD64") or binding.get_host_cpu_features().get(
+        "f16c", False
+    )
+
+
+narrow_lanes, narrow_column = _narrow_lanes(_has_half()), _narrow_column(_has_half())
+LARGEST = np.float32(1024.0 if _has_half() else 32767.0)  # largest narrow weight
 
 
 @intrinsic

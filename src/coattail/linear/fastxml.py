@@ -11,7 +11,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import TopK, as_csr, atomic_folder, best_first, load_csr, parts, save_csr
+from coattail.arrays import (
+    TopK,
+    as_csr,
+    atomic_folder,
+    best_first,
+    load_csr,
+    parts,
+    save_csr,
+    unit_rows,
+)
 from coattail.errors import ModelError
 from coattail.kernels import beam, fastxml, pool
 from coattail.kernels.sparse import constant
@@ -19,7 +28,7 @@ from coattail.labels import counts, inverse_propensity
 from coattail.linear.ovr import check_rows
 from coattail.linear.params import FastxmlParams
 from coattail.progress import progress
-from coattail.tree import label_vectors, unit_rows
+from coattail.tree import label_vectors
 
 BATCH = 64
 SHORTLIST = 10  # PfastreXML re-ranks this many times k labels of the trees

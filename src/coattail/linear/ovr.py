@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from coattail.arrays import TopK, as_csr, atomic_folder, best_first, load_csr, parts, save_csr
 from coattail.errors import ModelError
-from coattail.kernels import pool, predict
+from coattail.kernels import beam, pool, predict
 from coattail.kernels.sparse import LANES, constant
 from coattail.linear import solve
 from coattail.linear.params import OvrParams
 from coattail.progress import progress
 
-GROUP = 128  # labels trained together: four blocks, so that a nearly done block is refilled
+GROUP = 256  # labels trained together: eight blocks, so that a nearly done block is refilled
+SHARES = 8  # towards the end a group is an eighth of what is left: threads end together
 
 
 class Ovr:
@@ -65,13 +66,13 @@ class Ovr:
             )
             return solve.solve(rows, group, self.params)
 
-        found: list[sp.csr_matrix] = []
+        found: list[solve.Solved] = []
         self.bias_ = np.full(Y.shape[1], -np.inf, np.float32)
         with progress("one-vs-rest", int((counts > 0).sum()), "labels") as bar:
             for number, solved in solve.solve_all(jobs, work, self._resumable(X, Y)):
                 labels = jobs[number][1]
                 self.bias_[labels] = solved.bias
-                found.append(solved.csr(X.shape[1]))
+                found.append(solved)
                 bar.advance(len(labels), _summary(solved))
         self.W_ = _by_word(found, [labels for _, labels in jobs], X.shape[1], Y.shape[1])
         self._by_label = None
@@ -122,8 +123,14 @@ class Ovr:
         # Unpruned weights of a group are the largest thing it holds.
         fit = self.params.memory_mb * 2**20 // (8 * max(n_words, 1))
         size = int(np.clip(fit // LANES * LANES, LANES, GROUP))
-        n_groups = -(-len(seen) // size)
-        return [seen[g::n_groups] for g in range(n_groups)]
+        n_blocks = -(-len(seen) // LANES)
+        blocks = [seen[b::n_blocks] for b in range(n_blocks)]
+        groups = []
+        while blocks:
+            take = int(np.clip(len(blocks) // SHARES, min(2, size // LANES), size // LANES))
+            groups.append(np.concatenate(blocks[:take]))
+            del blocks[:take]
+        return groups
 
     def _c(
         self, counts: NDArray[np.int64], n_texts: int
@@ -190,18 +197,21 @@ def as_probability(margins: NDArray[np.float32], loss: str) -> NDArray[np.float3
 
 
 def _by_word(
-    found: list[sp.csr_matrix], labels: list[NDArray[np.int64]], n_words: int, n_labels: int
+    found: list[solve.Solved], labels: list[NDArray[np.int64]], n_words: int, n_labels: int
 ) -> sp.csr_matrix:
-    """One CSR (words, labels) from the rows of all groups; empties ``found``."""
-    rows, column = sp.vstack(found, format="csr"), np.concatenate(labels)
+    """One CSR (words, labels) from the weights of all groups; empties ``found``."""
+    start, stop, words, weights = solve.joined(found)
     found.clear()  # the weights are the largest thing in memory: never more than two copies
+    column = np.concatenate(labels)
     order = np.argsort(column)
-    rows = rows[order]
-    by_word = sp.csc_matrix(rows)
-    del rows
-    # The rows are in the order of the labels, so every word lists its labels in order.
-    columns = column[order][by_word.indices].astype(np.int32)
-    W = sp.csr_matrix((by_word.data, columns, by_word.indptr), shape=(n_words, n_labels))
+    arrays = constant(start[order], stop[order], words, weights)
+    used, length, child, data = beam.by_word(*arrays, np.full(n_words, -1, np.int32))
+    counts = np.zeros(n_words, np.int64)
+    counts[used] = length
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    # Labels come in their order, so every word lists its labels in order.
+    columns = column[order].astype(np.int32)[child]
+    W = sp.csr_matrix((data, columns, indptr), shape=(n_words, n_labels), copy=False)
     W.has_canonical_format = True
     return W
 

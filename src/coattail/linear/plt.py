@@ -297,25 +297,24 @@ def _assemble(
     bias, words, entries, children, weights = [], [], [], [], []
     n_nodes = problems.tree.n_nodes
     output, node_word = np.zeros(n_nodes + 1, np.int64), np.zeros(n_nodes + 1, np.int64)
+    place = np.full(n_words, -1, np.int32)
     for node in range(n_nodes):
         groups = [group for _, group in sorted(solved.get(node, []), key=lambda g: g[0])]
         output[node + 1] = output[node] + sum(len(group.bias) for group in groups)
         node_word[node + 1] = node_word[node]
         if not groups:
             continue
-        W = sp.vstack([group.csr(n_words) for group in groups], format="csr").tocsc()
-        length = np.diff(W.indptr)
-        used = np.flatnonzero(length)
+        used, length, child, weight = beam.by_word(*constant(*solve.joined(groups)), place)
         node_word[node + 1] += len(used)
         bias.append(np.concatenate([group.bias for group in groups]))
-        words.append(used.astype(np.int32))
-        entries.append(length[used])
-        children.append(W.indices.astype(np.int32))
-        weights.append(W.data)
+        words.append(used)
+        entries.append(length)
+        children.append(child)
+        weights.append(weight)
     entry = np.concatenate([[0], np.cumsum(np.concatenate(entries))]).astype(np.int64)
     joined = (np.concatenate(part) for part in (bias, words, children, weights))
     bias_, words_, child, weight = joined
-    return Weights(output, bias_, node_word, words_, entry, child, weight.astype(np.float32))
+    return Weights(output, bias_, node_word, words_, entry, child, weight)
 
 
 def _searchable(tree: Tree, weights: Weights) -> tuple[NDArray, ...]:

@@ -84,17 +84,17 @@ class Solved:
     bias: NDArray[np.float32]
     stats: NDArray[np.float64]  # rounds, row visits, rows in the set, relative loss outside
 
-    def csr(self, n_words: int) -> sp.csr_matrix:
-        """(labels of the group, n_words)."""
-        order = np.argsort(self.start, kind="stable")  # labels were written as they finished
-        lengths = (self.stop - self.start)[order]
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
-        W = sp.csr_matrix(
-            (self.weights, self.words, indptr), shape=(len(self.bias), n_words), copy=False
-        )
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return W[back] if np.any(np.diff(order) != 1) else W
+
+def joined(groups: list[Solved]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """(start, stop, words, weights) of the labels of all groups behind one another."""
+    ends = np.cumsum([0] + [len(group.words) for group in groups])[:-1]
+    shifted = list(zip(groups, ends, strict=True))
+    return (
+        np.concatenate([group.start + end for group, end in shifted]),
+        np.concatenate([group.stop + end for group, end in shifted]),
+        np.concatenate([group.words for group in groups]),
+        np.concatenate([group.weights for group in groups]),
+    )
 
 
 def solve(rows: Rows, group: Group, params: OvrParams | PltParams) -> Solved:
@@ -105,18 +105,19 @@ def solve(rows: Rows, group: Group, params: OvrParams | PltParams) -> Solved:
     first, positives, keys, c_pos, c_neg = constant(
         group.first, group.rows, group.keys, group.c_pos, group.c_neg
     )
-    W = dense_block(len(rows.words))
     eps, prune = np.float32(params.eps), np.float32(params.prune)
     if params.loss == "logistic":
         found = logistic.train(
-            *rows.parts, first, positives, c_pos, c_neg, eps * PRIMAL, params.max_epochs, prune, W
-        )
+            *rows.parts, first, positives, c_pos, c_neg, eps * PRIMAL, params.max_epochs, prune,
+            dense_block(len(rows.words)),
+        )  # fmt: skip
     else:
         problem = (*rows.parts, rows.squares, first, positives, keys, c_pos, c_neg)
         limits = (eps, params.gap, params.max_epochs, params.max_rounds, prune)
-        found = solver.train(*problem, *constant(sample), *limits, W)
+        found = solver.train(*problem, *constant(sample), *limits, *solver_blocks(len(rows.words)))
     start, stop, words, weights, bias, stats = found
-    return Solved(start, stop, rows.words[words], weights, bias, stats)
+    # A copy: the weights are a view of a buffer that grew by doubling.
+    return Solved(start, stop, rows.words[words], weights.copy(), bias, stats)
 
 
 def dense_block(n_words: int) -> NDArray[np.float32]:
@@ -125,6 +126,17 @@ def dense_block(n_words: int) -> NDArray[np.float32]:
     if W is None or len(W) < n_words:
         W = _scratch.W = np.zeros((n_words, LANES), np.float32)
     return W[:n_words]
+
+
+def solver_blocks(n_words: int) -> tuple[NDArray[np.float32], NDArray[np.int16]]:
+    """Scratch of this thread for ``solver.train``, words padded to a multiple of LANES."""
+    padded = -(-n_words // LANES) * LANES
+    known: tuple[NDArray[np.float32], NDArray[np.int16]] | None = getattr(_scratch, "VQ", None)
+    if known is None or len(known[1]) < padded:
+        known = np.empty(LANES * (padded + 1), np.float32), np.empty((padded, LANES), np.int16)
+        _scratch.VQ = known
+    V, Q = known
+    return V[: LANES * (padded + 1)].reshape(LANES, padded + 1), Q[:padded]
 
 
 # --- C of every label ----------------------------------------------------------------------------

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from coattail.arrays import atomic_file
 from coattail.config import Params
+from coattail.tracking.delivery import Line
+from coattail.tracking.journal import Journal
 from coattail.tracking.record import Point, RunRecord, environment_tags, now
-from coattail.tracking.store import Store, attempt, data_hash, dataset_name, tracked_params
+from coattail.tracking.store import data_hash, dataset_name, pipeline_key, user_name
 
 log = logging.getLogger("coattail")
 
@@ -23,16 +25,16 @@ FLUSH_SECONDS = 2.0
 class StageRun:
     """What a stage script holds while it works: a place for numbers and facts."""
 
-    def __init__(self, record: RunRecord, store: Store | None) -> None:
-        self.record, self._store = record, store
-        self._waiting: list[Point] = []
+    def __init__(self, record: RunRecord) -> None:
+        self.record = record
+        self._line: Line | Journal = Journal.asked(record) or Line(record)
+        self._line.start()
         self._flushed = time.monotonic()
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Numbers along the way (loss, validation figures); they reach MLflow as they happen."""
-        points = [Point(key, float(value), step, now()) for key, value in values.items()]
-        self.record.history += points
-        self._waiting += points
+        time_now = now()
+        self.record.history += [Point(k, float(v), step, time_now) for k, v in values.items()]
         if time.monotonic() - self._flushed > FLUSH_SECONDS:
             self.flush()
 
@@ -58,10 +60,14 @@ class StageRun:
 
     def flush(self) -> None:
         self._flushed = time.monotonic()
-        waiting, self._waiting = self._waiting, []
-        store, run_id = self._store, self.record.run_id
-        if waiting and store and run_id:
-            attempt("logging metrics", lambda: store.metrics(run_id, waiting))
+        self._line.send()
+
+    def finish(self, status: str) -> None:
+        """Close the run in MLflow, or keep its record until `coattail sync` can."""
+        record = self.record
+        record.status, record.ended = status, now()
+        record.metrics.setdefault("seconds", record.seconds)
+        self._line.close()
 
 
 @contextmanager
@@ -79,57 +85,22 @@ def stage(name: str, variant: str | None, params: Params | None) -> Iterator[Sta
         tags=environment_tags(),
     )
     record.tags |= {"dataset": dataset_name(), "stage": name, "dvc.stage": record.address}
-    store = attempt("opening the store", lambda: Store(record.tags["dataset"]))
-    if store:
-        attempt("starting the run", lambda: _start(store, record))
+    record.tags["user"] = user_name()
+    digest = data_hash()
+    if digest:
+        record.tags["data.md5"] = digest
+    record.key = pipeline_key()
     log.info("%s: start", record.address)
-    run = StageRun(record, store)
+    run = StageRun(record)
     try:
         yield run
     except BaseException as error:
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
-        record.status = "KILLED" if interrupted else "FAILED"
         record.tags["failure"] = f"{type(error).__name__}: {error}"
         record.tags["failure.trace"] = traceback.format_exc()[-4000:]
-        _finish(store, run)
+        run.finish("KILLED" if interrupted else "FAILED")
         raise
-    record.status = "FINISHED"
-    _finish(store, run)
+    run.finish("FINISHED")
     record.save()
     numbers = ", ".join(f"{key} {value:g}" for key, value in list(record.metrics.items())[:6])
     log.info("%s: done in %.1f s%s", record.address, record.seconds, numbers and f"; {numbers}")
-
-
-def _start(store: Store, record: RunRecord) -> None:
-    own = {"stage", "dvc.stage"}
-    shared = {key: value for key, value in record.tags.items() if key not in own}
-    record.parent_run_id = store.parent(shared, tracked_params())
-    record.run_id = store.create(record.name, "stage", record.parent_run_id, record.tags)
-    store.params(record.run_id, record.params)
-    digest = data_hash()
-    if digest:
-        record.tags["data.md5"] = digest
-        store.dataset(record.run_id, record.tags["dataset"], digest)
-
-
-def _finish(store: Store | None, run: StageRun) -> None:
-    record = run.record
-    record.ended = now()
-    run.flush()
-    if store is None or record.run_id is None:
-        return
-    run_id = record.run_id
-
-    def close() -> None:
-        record.metrics.setdefault("seconds", record.seconds)
-        store.metrics(run_id, [Point(k, v, 0, record.ended) for k, v in record.metrics.items()])
-        store.tags(run_id, record.tags)
-        store.finish(run_id, record.status, record.ended)
-        if record.status != "FINISHED" and record.parent_run_id:
-            # The next repro finds this parent by its key and goes on with it.
-            store.tags(
-                record.parent_run_id, {"failure": f"{record.name}: {record.tags['failure']}"}
-            )
-            store.finish(record.parent_run_id, record.status, record.ended)
-
-    attempt("closing the run", close)

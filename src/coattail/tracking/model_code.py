@@ -16,7 +16,8 @@ class TextTagger(PythonModel):
 
         self.tagger = Tagger.of_bundle(context.artifacts["bundle"])
 
-    def predict(self, context: Any, model_input: Any, params: dict[str, Any] | None = None) -> Any:
+    # MLflow takes annotations for a schema and warns about those it cannot use.
+    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
         k = int((params or {}).get("k", 5))
         tagged = self.tagger.tag([str(text) for text in model_input["text"]], k)
         return [[{"label": label, "score": score} for label, score in row] for row in tagged]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,6 +11,7 @@ REQUIRED = ("numba", "numpy", "pydantic", "psutil", "ruamel.yaml", "safetensors"
 
 def log_bundle(bundle: Path, example: str) -> str:
     """Log into the active run; return the model's address."""
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     import mlflow
     import pandas  # type: ignore[import-untyped]
     from mlflow.models import ModelSignature

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import logging
+import socket
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from coattail.pipeline import Candidate
-from coattail.tracking.record import Point, RunRecord, environment_tags, flatten, now
-from coattail.tracking.store import KIND, Store, data_hash
+from coattail.tracking import view
+from coattail.tracking.delivery import complete
+from coattail.tracking.origin import STAGE, made_now, stage_origin
+from coattail.tracking.record import Point, RunRecord, flatten, git_edits, now
+from coattail.tracking.store import KIND, UID, Store, pipeline_key, user_name
 
 log = logging.getLogger("coattail")
 
 ALIAS = "champion"
+REPORT, PICTURES = "report", "pictures"
+NOISE = ("machine.", "version.")
+"""Tags of the parent and of stages that would only hide a candidate's own."""
 
 
 @dataclass(frozen=True)
@@ -28,29 +36,54 @@ class Shown:
     metrics: dict[str, dict[str, float]]  # by candidate
     best: str
     note: str = ""  # Markdown that MLflow shows as the parent's description
-    files: list[Path] = field(default_factory=list)  # pictures and tables for the parent
+    notes: dict[str, str] = field(default_factory=dict)  # the same for candidates
+    headline: tuple[str, ...] = ()  # metrics people compare by: columns of MLflow's pages
+    best_by: str = "psp_at_5"
+    files: dict[str, list[Path]] = field(default_factory=dict)  # artifacts of the parent by folder
+    pictures: Callable[[str | None], dict[str, Any]] | None = None  # of a candidate, None: of all
     log_model: Callable[[str], str | None] | None = None  # logs into the active run: its address
+    made: dict[str, str] | None = (
+        None  # machine and git state it was made with, if not here and now
+    )
+    uid: str | None = None  # of the publication, if it has one already
 
 
 def publish(store: Store, shown: Shown, key: str | None = None) -> dict[str, Any]:
-    """Fill the parent, add the candidates' runs, close the parent; return the ids."""
-    tags = environment_tags() | {"dataset": shown.dataset}
-    digest = data_hash()
-    if digest:
-        tags["data.md5"] = digest
+    """Fill the parent, add the candidates' runs, close the parent; return the ids.
+
+    What an earlier try has shown under an unfinished parent is not shown again.
+    """
+    key = key or pipeline_key()
+    tags = shown.made or made_now(shown.dataset)
     parent = store.parent(tags, shown.params, key)
-    if digest:
-        store.dataset(parent, shown.dataset, digest)
-    sources = {
-        address: _show_stage(store, parent, record) for address, record in shown.records.items()
+    store.params(parent, shown.params)
+    if "data.md5" in tags:
+        store.dataset(parent, shown.dataset, tags["data.md5"])
+    if tags.get("git.dirty") == "true" and not shown.made:
+        store.client.log_text(parent, git_edits(), "lineage/uncommitted.patch")
+    shown_stages = {
+        address: _show_stage(store, parent, record, key)
+        for address, record in shown.records.items()
     }
-    runs = {name: _show_candidate(store, parent, shown, name, tags) for name in shown.candidates}
+    sources = {address: source for address, (source, _) in shown_stages.items()}
+    origins = {
+        f"{STAGE}{shown.records[address].name}": stage_origin(shown.records[address], *one)
+        for address, one in shown_stages.items()
+    }
+    runs = {
+        name: _show_candidate(store, parent, shown, name, tags, origins)
+        for name in shown.candidates
+    }
     best = shown.metrics[shown.best]
-    store.metrics(parent, _points({f"best/{key}": value for key, value in best.items()}))
-    for path in shown.files:
-        store.client.log_artifact(parent, str(path), "report")
+    main = shown.headline or tuple(best)
+    store.metrics(parent, _points({f"best/{key}": best[key] for key in main if key in best}))
+    _show_files(store, parent, shown)
+    view.describe(store, main, shown.best_by)
     version = _register(store, shown, runs[shown.best])
-    store.tags(parent, {"best": shown.best, "failure": "", "mlflow.note.content": shown.note})
+    uid = shown.uid or uuid.uuid4().hex
+    note = _links(store, parent, shown) + shown.note
+    store.tags(parent, {"best": shown.best, "failure": "", view.NOTE: note, UID: uid})
+    close_stages(store, parent)
     store.finish(parent, "FINISHED")
     executed = sorted(a for a, source in sources.items() if source == "executed")
     log.info(
@@ -62,6 +95,9 @@ def publish(store: Store, shown: Shown, key: str | None = None) -> dict[str, Any
         shown.best,
     )
     return {
+        "uid": uid,
+        "key": key,
+        "made": tags,
         "parent_run_id": parent,
         "experiment": shown.dataset,
         "best": shown.best,
@@ -71,42 +107,87 @@ def publish(store: Store, shown: Shown, key: str | None = None) -> dict[str, Any
     }
 
 
-def _show_stage(store: Store, parent: str, record: RunRecord) -> str:
+def _show_files(store: Store, run_id: str, shown: Shown, candidate: str | None = None) -> None:
+    """The report, tables and pictures, each under a folder that says what it is."""
+    for folder, paths in shown.files.items() if candidate is None else ():
+        for path in paths:
+            store.client.log_artifact(run_id, str(path), folder)
+    for name, figure in (shown.pictures(candidate) if shown.pictures else {}).items():
+        store.client.log_figure(run_id, figure, f"{PICTURES}/{name}")
+
+
+def _links(store: Store, parent: str, shown: Shown) -> str:
+    """Where to go from a run, as the first line of its description."""
+    reports = [path.name for path in shown.files.get(REPORT, []) if path.suffix == ".html"]
+    links = [f"[{name}]({view.run(store, parent, f'{REPORT}/{name}')})" for name in reports]
+    return " · ".join([*links, f"[candidates]({view.candidates(store)})"]) + "\n\n"
+
+
+def _show_stage(store: Store, parent: str, record: RunRecord, key: str) -> tuple[str, str]:
     """Copy a stage's metrics to the parent; say whether it ran now or came from a cache."""
-    source = "executed" if record.parent_run_id == parent else "cached"
-    run_id = record.run_id
-    if run_id is None or not store.knows(run_id):
-        run_id = store.replay(record, parent)
+    run_id, under = complete(store, record, parent)
+    # Without a store a stage knew no parent; its run was made later and only the key tells.
+    ours = record.key == key if record.parent_run_id is None else record.parent_run_id == parent
+    source = "executed" if ours and under == parent else "cached"
     named = {f"{record.name}/{key}": value for key, value in record.metrics.items()}
     store.metrics(parent, _points(named))
-    store.tags(parent, {f"stage.{record.name}": source, f"stage.{record.name}.run_id": str(run_id)})
-    return source
+    store.tags(parent, {f"stage.{record.name}": source, f"stage.{record.name}.run_id": run_id})
+    return source, run_id
 
 
 def _show_candidate(
-    store: Store, parent: str, shown: Shown, name: str, tags: dict[str, str]
+    store: Store,
+    parent: str,
+    shown: Shown,
+    name: str,
+    tags: dict[str, str],
+    origins: dict[str, str],
 ) -> str:
+    there = _candidate_run(store, parent, name)
+    if there:
+        return there
     candidate = shown.candidates[name]
     made = [shown.records[address] for address in candidate.made_by]
-    facts = tags | {
+    facts = {key: value for key, value in tags.items() if not key.startswith(NOISE)}
+    facts |= {
+        "pipeline": str(store.client.get_run(parent).info.run_name),
+        view.NOTE: _links(store, parent, shown) + shown.notes.get(name, ""),
         "family": candidate.family,
         "tail_methods": ", ".join(candidate.tail_methods) or "none",
         "made_by": ", ".join(candidate.made_by),
         "is_best": str(name == shown.best).lower(),
     }
+    facts |= {
+        key: origin
+        for key, origin in origins.items()
+        if key.removeprefix(STAGE) in {record.name for record in made}
+    }
     device = next((r.tags["device"] for r in reversed(made) if "device" in r.tags), None)
     if device:
         facts["device"] = device
     run_id = store.create(name, "candidate", parent, facts, made[-1].started)
-    store.params(run_id, {"candidate": name, "dataset": shown.dataset} | _made_params(made))
+    store.params(run_id, {"candidate": name} | _made_params(made))
     seconds = sum(record.seconds for record in made if record.stage not in SHARED)
     store.metrics(run_id, _points(shown.metrics[name] | {"train_seconds": seconds}))
+    _show_files(store, run_id, shown, name)
     if "data.md5" in tags:
         store.dataset(run_id, shown.dataset, tags["data.md5"])
     if shown.log_model:
         _log_model(store, shown.log_model, run_id, name)
-    store.finish(run_id, "FINISHED", max(record.ended for record in made))
+    store.finish(run_id, "FINISHED", made[-1].ended)
     return run_id
+
+
+def _candidate_run(store: Store, parent: str, name: str) -> str | None:
+    """A candidate that an interrupted publish has shown in full; what it left half is removed."""
+    found = store.search(f"tags.`mlflow.parentRunId` = '{parent}'", f"tags.`{KIND}` = 'candidate'")
+    whole = None
+    for run in found:
+        if run.info.run_name == name and run.info.status == "FINISHED":
+            whole = str(run.info.run_id)
+        elif run.info.run_name == name:
+            store.client.delete_run(run.info.run_id)
+    return whole
 
 
 SHARED = ("download", "preprocess")
@@ -147,6 +228,10 @@ def _register(store: Store, shown: Shown, run_id: str) -> str | None:
     if not models:
         return None
     name = f"coattail-{shown.dataset}"
+    before = store.client.search_model_versions(f"run_id = '{run_id}'")
+    if before:  # an interrupted publish came as far as this
+        store.client.set_registered_model_alias(name, ALIAS, before[0].version)
+        return str(before[0].version)
     try:
         store.client.create_registered_model(name)
     except MlflowException as error:
@@ -165,12 +250,29 @@ def _register(store: Store, shown: Shown, run_id: str) -> str | None:
 
 def _points(values: dict[str, float]) -> list[Point]:
     time = now()
-    return [Point(key, float(value), 0, time) for key, value in values.items()]
+    return [Point(key, _readable(float(value)), 0, time) for key, value in values.items()]
+
+
+def _readable(value: float) -> float:
+    """Two digits after the point, more where a number is small: no page rounds by itself."""
+    return round(value, 2) if abs(value) >= 0.1 or value != value else float(f"{value:.2g}")
 
 
 def open_parents(store: Store) -> list[Any]:
-    """Parents that are still RUNNING; `coattail doctor` tells how to close them."""
-    found = store.client.search_runs(
-        [store.experiment_id], f"tags.`{KIND}` = 'parent' and attributes.status = 'RUNNING'"
+    """Parents still RUNNING of this user on this machine; others know best about theirs."""
+    return store.search(
+        f"tags.`{KIND}` = 'parent'",
+        "attributes.status = 'RUNNING'",
+        f"tags.`machine.host` = '{socket.gethostname()}'",
+        f"tags.`mlflow.user` = '{user_name()}'",
     )
-    return list(found)
+
+
+def close_stages(store: Store, parent: str) -> None:
+    """Mark stages of a parent that were killed without a word, once nobody works on it."""
+    for run in store.search(
+        f"tags.`mlflow.parentRunId` = '{parent}'",
+        f"tags.`{KIND}` = 'stage'",
+        "attributes.status = 'RUNNING'",
+    ):
+        store.finish(run.info.run_id, "KILLED")

@@ -8,6 +8,7 @@ import platform
 import socket
 import subprocess
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -48,6 +49,8 @@ class RunRecord:
     metrics: dict[str, float] = field(default_factory=dict)
     history: list[Point] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
+    uid: str = field(default_factory=lambda: uuid.uuid4().hex)  # finds the run in any store
+    key: str = ""  # the pipeline execution it belongs to (store.pipeline_key)
 
     @property
     def address(self) -> str:
@@ -71,6 +74,7 @@ class RunRecord:
         try:
             content = json.loads(path.read_text())
             content["history"] = [Point(**point) for point in content["history"]]
+            content.setdefault("uid", content.get("run_id") or path.name)  # records of old
             return RunRecord(**content)
         except FileNotFoundError:
             raise DataError(f"{path} is missing; dvc repro makes it") from None
@@ -110,7 +114,15 @@ def environment_tags() -> dict[str, str]:
             tags[f"version.{library}"] = version(library)
         except PackageNotFoundError:
             continue
-    return tags | git_tags()
+    experiment = {
+        "dvc.experiment": os.environ.get("DVC_EXP_NAME", ""),
+        "dvc.baseline": os.environ.get("DVC_EXP_BASELINE_REV", ""),
+    }
+    return tags | {key: value for key, value in experiment.items() if value} | git_tags()
+
+
+CODE = ("src", "stages", "conf", "params.yaml", "dvc.yaml")
+"""What a result depends on; a new file here counts as an edit even before `git add`."""
 
 
 def git_tags() -> dict[str, str]:
@@ -119,9 +131,14 @@ def git_tags() -> dict[str, str]:
     if not commit:
         return {"git.commit": "none", "git.dirty": "unknown"}
     changed = _git("status", "--porcelain", "--untracked-files=no").splitlines()
+    changed += [
+        f"?? {path}" for path in _git("ls-files", "-o", "--exclude-standard", *CODE).split("\n")
+    ]
     # DVC itself rewrites these while a pipeline runs; they are outputs, not edits.
     edits = [
-        line for line in changed if line[3:] != "dvc.lock" and not line[3:].startswith("metrics/")
+        line
+        for line in changed
+        if line[3:] not in ("", "dvc.lock") and not line[3:].startswith("metrics/")
     ]
     tags = {
         "git.commit": commit,
@@ -131,6 +148,11 @@ def git_tags() -> dict[str, str]:
     if edits:
         tags["git.edits"] = ", ".join(line[3:] for line in edits)[:500]
     return tags
+
+
+def git_edits() -> str:
+    """The uncommitted changes of what a result depends on, as a patch."""
+    return _git("diff", "HEAD", "--", *CODE)
 
 
 def _git(*words: str) -> str:

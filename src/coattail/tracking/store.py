@@ -11,7 +11,8 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from filelock import FileLock
 
 from coattail.config import PARAMS, read_yaml
 from coattail.errors import TrackingError
-from coattail.tracking.record import Point, RunRecord, flatten, git_tags, now
+from coattail.tracking.record import Point, flatten, git_tags, now
 
 log = logging.getLogger("coattail")
 
@@ -28,6 +29,11 @@ UNTRACKED = ("device", "threads")
 
 KIND = "coattail.kind"  # parent, stage or candidate
 KEY = "coattail.key"  # which pipeline execution a parent stands for
+UID = "coattail.uid"  # which run record a run shows, or which publication a parent
+QUICK = {"TIMEOUT": "10", "MAX_RETRIES": "0"}
+"""While a stage computes, a server that is away may cost seconds; the stage tries again later."""
+PATIENT = {"TIMEOUT": "120", "MAX_RETRIES": "3"}
+"""When showing results is the work itself, as in publish and sync."""
 T = TypeVar("T")
 
 
@@ -39,6 +45,11 @@ def root() -> Path:
 def address() -> str:
     """Where the store is: MLFLOW_TRACKING_URI, else a SQLite file in the project."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root() / 'mlflow.db'}"
+
+
+def without_password(uri: str) -> str:
+    """An address as it may be shown: ``http://ann@host`` for ``http://ann:secret@host``."""
+    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1@", uri)
 
 
 def pipeline_key() -> str:
@@ -63,11 +74,9 @@ def tracked_params() -> dict[str, Any]:
 class Store:
     """Thin layer over MlflowClient; opened under a lock, since the first use creates the tables."""
 
-    def __init__(self, experiment: str) -> None:
+    def __init__(self, experiment: str, patience: dict[str, str] = PATIENT) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        # An absent server must cost seconds, not the client's default of many minutes.
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+        _be_patient(patience)
         for noisy in ("mlflow", "alembic", "mlflow.store.db.utils"):
             logging.getLogger(noisy).setLevel(logging.ERROR)
         from mlflow import MlflowClient
@@ -76,6 +85,10 @@ class Store:
         with self.lock():
             self.client: Any = MlflowClient(self.uri)
             self.experiment_id = self._experiment(experiment)
+
+    @property
+    def shown_uri(self) -> str:
+        return without_password(self.uri)
 
     @staticmethod
     def lock() -> FileLock:
@@ -110,16 +123,30 @@ class Store:
                 return False
             raise
 
-    def find_parent(self, key: str, finished: bool) -> Any | None:
-        """The newest parent with this key that has (or has not) finished."""
-        runs = self.client.search_runs(
-            [self.experiment_id],
-            f"tags.`{KEY}` = '{key}' and tags.`{KIND}` = 'parent'"
-            f" and attributes.status {'=' if finished else '!='} 'FINISHED'",
-            order_by=["attributes.start_time DESC"],
-            max_results=1,
-        )
-        return runs[0] if runs else None
+    def search(self, *conditions: str, most: int = 1000) -> list[Any]:
+        """Runs of this experiment that meet all the conditions, newest first."""
+        found: list[Any] = []
+        token = None
+        while len(found) < most:
+            page = self.client.search_runs(
+                [self.experiment_id],
+                " and ".join(conditions),
+                order_by=["attributes.start_time DESC"],
+                max_results=min(most - len(found), 1000),
+                page_token=token,
+            )
+            found += page
+            token = page.token
+            if not token:
+                break
+        return found
+
+    def find_parent(self, key: str, finished: bool | None) -> Any | None:
+        """The newest parent with this key that has (or has not) finished; None: either."""
+        conditions = [f"tags.`{KEY}` = '{key}'", f"tags.`{KIND}` = 'parent'"]
+        if finished is not None:
+            conditions.append(f"attributes.status {'=' if finished else '!='} 'FINISHED'")
+        return next(iter(self.search(*conditions, most=1)), None)
 
     def parent(self, tags: dict[str, str], params: dict[str, Any], key: str | None = None) -> str:
         """The unfinished parent of this pipeline execution, made if there is none."""
@@ -150,7 +177,7 @@ class Store:
             everything["mlflow.parentRunId"] = parent
         if "git.commit" in tags:
             everything["mlflow.source.git.commit"] = tags["git.commit"]
-        everything["mlflow.user"] = _user()
+        everything["mlflow.user"] = tags.get("user") or user_name()  # who made it, not who shows it
         everything["mlflow.source.name"] = tags.get("dvc.stage", "dvc repro")
         everything["mlflow.source.type"] = "LOCAL"
         run = self.client.create_run(
@@ -190,18 +217,19 @@ class Store:
     def finish(self, run_id: str, status: str, ended: int | None = None) -> None:
         self.client.set_terminated(run_id, status, ended or now())
 
-    def replay(self, record: RunRecord, parent: str) -> str:
-        """Show a run that happened elsewhere (another server, a wiped database, a cache)."""
-        tags = record.tags | {"coattail.replayed": "true"}
-        run_id = self.create(record.name, "stage", parent, tags, record.started)
-        self.params(run_id, record.params)
-        last = [Point(k, v, 0, record.ended) for k, v in record.metrics.items()]
-        self.metrics(run_id, [*record.history, *last])
-        self.finish(run_id, record.status, record.ended)
-        return run_id
+
+_ours: dict[str, str] = {}
 
 
-def _user() -> str:
+def _be_patient(patience: dict[str, str]) -> None:
+    """Set how long the client waits for a server, unless the user has said so."""
+    for key, value in patience.items():
+        name = f"MLFLOW_HTTP_REQUEST_{key}"
+        if os.environ.get(name, "") in ("", _ours.get(name)):
+            os.environ[name] = _ours[name] = value
+
+
+def user_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # an id without a name, as in some containers
@@ -225,14 +253,14 @@ def data_hash() -> str | None:
     return None
 
 
-def attempt(what: str, action: Callable[[], T]) -> T | None:
-    """Run a tracking call; a failure is a warning, because the run record keeps what it said."""
-    try:
-        return action()
-    except Exception as error:
-        reason = str(error).strip().split("\n")[0][:300]
-        log.warning("tracking: %s failed (%s); kept in %s", what, reason, "data/runs")
-        return None
+def outages() -> tuple[type[Exception], ...]:
+    """What calls of a store raise when it, its database or the network fails."""
+    from mlflow.exceptions import MlflowException
+    from requests import RequestException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    lines = (RequestException, ConnectionError, TimeoutError)
+    return (TrackingError, MlflowException, SQLAlchemyError, *lines)
 
 
 def open_store(experiment: str) -> Store:
@@ -242,8 +270,8 @@ def open_store(experiment: str) -> Store:
     except Exception as error:
         reason = str(error).strip().split("\n")[0][:300]
         raise TrackingError(
-            f"the MLflow store {address()} cannot be used: {reason}; check MLFLOW_TRACKING_URI "
-            "or run: coattail doctor"
+            f"the MLflow store {without_password(address())} cannot be used: {reason}; check "
+            "MLFLOW_TRACKING_URI or run: coattail doctor"
         ) from error
 
 

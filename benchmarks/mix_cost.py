@@ -1,0 +1,72 @@
+"""What mixing costs: seconds per training step of AttentionXML with each kind of mixing.
+
+    python benchmarks/mix_cost.py --features data/features --texts 2000
+
+Every kind trains two epochs on the same texts; the second one is timed, in processor seconds, so
+that other work on the machine does not count. One step is one batch.
+"""
+
+import argparse
+import logging
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from coattail.config import parse
+from coattail.deep.build import build
+from coattail.deep.params import DeepParams
+from coattail.features import Features
+
+KINDS = {
+    "none": {},
+    "tailmix": {"mix": "tailmix"},
+    "tailmix without similarity": {"mix": "tailmix", "use_similarity": False},
+    "tailmix without graph": {"mix": "tailmix", "use_graph": False},
+    "wordmix": {"mix": "wordmix"},
+    "hiddenmix": {"mix": "hiddenmix"},
+}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--features", default="data/features")
+    options.add_argument("--texts", type=int, default=2000, help="training texts used")
+    options.add_argument("--rounds", type=int, default=1, help="times that every kind is measured")
+    options.add_argument("--threads", type=int, default=1)
+    chosen = options.parse_args()
+    logging.getLogger("coattail").setLevel(logging.WARNING)
+    features = Features(chosen.features)
+    rows = np.sort(np.random.default_rng(0).permutation(features.tokens("train").n)[: chosen.texts])
+    seconds: dict[str, list[float]] = {name: [] for name in KINDS}
+    for _ in range(chosen.rounds):  # kinds in turn, so that a slow hour hits all of them
+        for name, settings in KINDS.items():
+            seconds[name].append(step(features, rows, settings, chosen.threads))
+    base = min(seconds["none"])
+    print("| mixing | seconds per step | ratio | share of a step |")
+    print("| --- | --- | --- | --- |")
+    for name, found in seconds.items():
+        best = min(found)
+        print(f"| {name} | {best:.4f} | {best / base:.2f} | {100 * (1 - base / best):.0f} % |")
+
+
+def step(features: Features, rows: np.ndarray, settings: dict, threads: int) -> float:
+    """Processor seconds per step of the second epoch."""
+    whole = {"model": "attentionxml", "tree": "flat", "epochs": 2, "swa_from": -1, **settings}
+    params = parse(whole, DeepParams, "mix_cost")
+    clock: list[float] = []
+    build(params).fit(
+        features.tokens("train").take(rows),
+        features.Y("train")[rows],
+        vocabulary_size=len(features.vocabulary),
+        threads=threads,
+        log=lambda numbers, number: clock.append(time.process_time()),
+    )
+    return (clock[-1] - clock[-2]) / -(-len(rows) // params.batch)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""BBN: one branch sees texts as they come, the other texts of rare labels; trust moves over."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from coattail.arrays import Ragged, TopK
+from coattail.deep.encoder_model import ORDER, SAMPLES, Course, EncoderModel, Held, Log, ranked
+from coattail.deep.httn_net import Texts, attend, fill, pad
+from coattail.deep.transfer_params import BbnParams, EncoderParams
+
+
+def alpha(epoch: int, epochs: int) -> float:
+    """Share of the conventional branch: 1 at the start, then falling ever faster (eq. 6)."""
+    return 1 - (epoch / epochs) ** 2
+
+
+class ReversedSampler:
+    """Texts by way of their labels: a label with n texts is drawn with probability ~ 1/n."""
+
+    def __init__(self, Y: sp.csr_matrix) -> None:
+        self.members = sp.csc_matrix(Y)
+        counts = np.diff(self.members.indptr)
+        self.labels = np.flatnonzero(counts)
+        weight = 1 / counts[self.labels]
+        self.share = weight / weight.sum()
+
+    def draw(self, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Numbers of ``size`` texts, repeats allowed."""
+        label = self.labels[rng.choice(len(self.labels), size=size, p=self.share)]
+        first, last = self.members.indptr[label], self.members.indptr[label + 1]
+        place = first + np.floor(rng.random(size) * (last - first)).astype(np.int64)
+        return self.members.indices[place].astype(np.int64)
+
+
+class Branch(nn.Module):
+    """The re-balancing branch: its own attention, projection and scale over the shared states."""
+
+    def __init__(self, params: EncoderParams) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            self.look = nn.Linear(2 * params.hidden, 1)
+            self.project = nn.Linear(2 * params.hidden, params.dim)
+            self.scale = nn.Parameter(torch.tensor(params.scale))
+        generator = torch.Generator().manual_seed(params.seed + 1)
+        fill(self.look, generator)
+        fill(self.project, generator)
+
+    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """Scaled vectors (B, d)."""
+        vectors: Tensor = attend(states, lengths, self.look, self.project) * self.scale
+        return vectors
+
+
+class Bbn(EncoderModel):
+    """Bilateral-branch network (Zhou et al. 2020), multi-label.
+
+    Attributes
+    ----------
+    branch_ : Branch
+        The re-balancing branch; the conventional one is the encoder's own.
+    rows_ : float32 (2, seen, d)
+        Classifier rows of both branches for the labels that a training text has.
+    seen_ : int64 (seen,)
+        Those labels.
+    """
+
+    params: BbnParams
+
+    def _learn(self, tokens: Ragged, Y: sp.csr_matrix, valid: Held | None, log: Log | None) -> None:
+        p = self.params
+        self.seen_ = np.flatnonzero(np.diff(sp.csc_matrix(Y).indptr)).astype(np.int64)
+        cut = Y[:, self.seen_].tocsr()
+        generator = torch.Generator().manual_seed(p.seed)
+        self.branch_ = Branch(p).to(self.device_)
+        rows = [self._rows(len(self.seen_), generator) for _ in range(2)]
+        weights = self._positive_weights(cut)
+        self._start_offset(cut)
+        sampler, rng = ReversedSampler(cut), np.random.default_rng([p.seed, SAMPLES])
+        lengths = np.minimum(tokens.lengths, p.max_tokens)
+
+        def step(texts: Texts, generator: torch.Generator, epoch: int) -> Tensor:
+            share = alpha(epoch, p.epochs)
+            drawn = sampler.draw(len(texts.rows), rng)
+            rare = pad(tokens, drawn, lengths[drawn], self.device_)
+            usual = self.net_(texts, generator) @ rows[0].T
+            states = self.net_.states(rare, generator)
+            balanced = self.branch_(states, rare.lengths) @ rows[1].T
+            # Twice, so that equal shares give what both branches add up to when ranking.
+            logits = 2 * (share * usual + (1 - share) * balanced) + self.net_.offset
+            loss = 0 * logits.sum()
+            for part, batch in ((share, texts), (1 - share, rare)):
+                truth = self._truth(cut, batch.rows)
+                entropy = binary_cross_entropy_with_logits(logits, truth, pos_weight=weights)
+                loss = loss + part * entropy
+            return loss
+
+        def rank(texts: Texts, k: int) -> TopK:
+            return ranked(self._scores(texts, rows[0], rows[1]), None, k)
+
+        held = self._held_out(valid, self.seen_)
+        course = Course(
+            "two branches",
+            tokens,
+            p.epochs,
+            step,
+            [*self.branch_.parameters(), *rows],
+            generator,
+            np.random.default_rng([p.seed, ORDER]),
+            None if held is None else lambda: self._ndcg(held, rank),
+        )
+        self._run(course, log)
+        self.rows_ = torch.stack([part.detach() for part in rows])
+
+    def _scores(self, texts: Texts, usual: Tensor, balanced: Tensor) -> Tensor:
+        """Probabilities (B, seen): both branches read the same text and count the same."""
+        states = self.net_.states(texts)
+        first = attend(states, texts.lengths, self.net_.look, self.net_.project) * self.net_.scale
+        second = self.branch_(states, texts.lengths)
+        return torch.sigmoid(first @ usual.T + second @ balanced.T + self.net_.offset)
+
+    def _rank(self, texts: Texts, k: int) -> TopK:
+        return ranked(self._scores(texts, *self.rows_), self.seen_, k)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        branch = {f"branch.{name}": t for name, t in self.branch_.state_dict().items()}
+        return branch | {"rows": self.rows_, "seen": torch.from_numpy(self.seen_)}
+
+    def _restore(self, tensors: dict[str, Tensor]) -> None:
+        self.branch_ = Branch(self.params).to(self.device_)
+        branch = {n[7:]: t for n, t in tensors.items() if n.startswith("branch.")}
+        self.branch_.load_state_dict(branch)
+        self.rows_, self.seen_ = tensors["rows"], tensors["seen"].cpu().numpy()

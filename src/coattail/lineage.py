@@ -1,0 +1,205 @@
+"""`coattail lineage`: from a model to commit, params, data, stages and machines, and back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from coattail.errors import ConfigError, TrackingError
+from coattail.tracking.find import candidate_runs, model_run, versions_of
+from coattail.tracking.origin import STAGE, locked_outs
+from coattail.tracking.store import KIND, Store, dataset_name, open_store
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage that made a model, as its run record told."""
+
+    address: str  # train_linear@dismec
+    source: str  # executed in this run of the pipeline, or cached: restored from a cache
+    run_id: str
+    host: str  # the machine that computed it
+    commit: str
+    dirty: str
+    ended: int
+    outs: dict[str, str]  # md5 by path
+    experiment: str = ""  # DVC experiment it ran in
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Everything that made one model."""
+
+    candidate: str
+    run_id: str
+    parent_run_id: str
+    versions: list[str]  # in the registry
+    commit: str
+    branch: str
+    dirty: str  # true, false or unknown: whether the tree differed from the commit
+    edits: str
+    experiment: str  # DVC experiment, if it was one
+    dataset: str
+    data_md5: str
+    host: str  # the machine of its last stage
+    user: str
+    ended: int
+    params: dict[str, str]
+    stages: list[Stage]
+
+    def json(self) -> str:
+        return json.dumps(asdict(self), indent=1, sort_keys=True)
+
+
+def of_model(name: str, store: Store | None = None) -> Lineage:
+    """What made the model ``name`` (see find.model_run for the names it may have)."""
+    store = store or open_store(dataset_name())
+    run = model_run(store, name)
+    kind = run.data.tags.get(KIND, "foreign")
+    if kind != "candidate":
+        hint = {
+            "stage": f"models made with it: coattail lineage --stage {run.info.run_id}",
+            "parent": "name one of its candidates",
+        }.get(kind, "wanted a run that coattail made")
+        raise TrackingError(f"run {run.info.run_id} ({run.info.run_name}) is no model; {hint}")
+    return _read(run, versions_of(store, run.info.run_id))
+
+
+def _read(run: Any, versions: list[str]) -> Lineage:
+    tags = run.data.tags
+    stages = [Stage(**json.loads(value)) for key, value in tags.items() if key.startswith(STAGE)]
+    order = [address.strip() for address in tags.get("made_by", "").split(",")]
+    stages.sort(key=lambda one: order.index(one.address) if one.address in order else len(order))
+    return Lineage(
+        candidate=str(run.info.run_name),
+        run_id=str(run.info.run_id),
+        parent_run_id=tags.get("mlflow.parentRunId", ""),
+        versions=versions,
+        commit=tags.get("git.commit", "none"),
+        branch=tags.get("git.branch", ""),
+        dirty=tags.get("git.dirty", "unknown"),
+        edits=tags.get("git.edits", ""),
+        experiment=tags.get("dvc.experiment", ""),
+        dataset=tags.get("dataset", ""),
+        data_md5=tags.get("data.md5", ""),
+        host=stages[-1].host if stages else tags.get("machine.host", "unknown"),
+        user=tags.get("mlflow.user", ""),
+        ended=int(run.info.end_time or 0),
+        params=dict(sorted(run.data.params.items())),
+        stages=stages,
+    )
+
+
+def of_commit(revision: str, store: Store | None = None) -> list[Lineage]:
+    """Models that a commit made: all of it, or only some of their stages."""
+    commit = _commit(revision)
+    return _matching(
+        store,
+        lambda one: (
+            one.commit.startswith(commit)
+            or any(stage.commit.startswith(commit) for stage in one.stages)
+        ),
+    )
+
+
+def of_data(md5: str, store: Store | None = None) -> list[Lineage]:
+    """Models made from data (or any other output) with this md5; its start is enough."""
+    return _matching(
+        store,
+        lambda one: (
+            one.data_md5.startswith(md5)
+            or any(out.startswith(md5) for stage in one.stages for out in stage.outs.values())
+        ),
+    )
+
+
+def of_stage(stage: str, store: Store | None = None) -> list[Lineage]:
+    """Models that a stage made, by its address (train_linear@dismec) or the id of its run."""
+    wanted = stage.replace("/", "@", 1)
+    return _matching(
+        store,
+        lambda one: any(wanted in (each.address, each.run_id) for each in one.stages),
+    )
+
+
+def _matching(store: Store | None, wanted: Any) -> list[Lineage]:
+    store = store or open_store(dataset_name())
+    found = [one for run in candidate_runs(store) if wanted(one := _read(run, []))]
+    return [replace(one, versions=versions_of(store, one.run_id)) for one in found]
+
+
+def _commit(revision: str) -> str:
+    """The full id of a commit; one that git does not have here may still be in the store."""
+    done = subprocess.run(
+        ["git", "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode == 0:
+        return done.stdout.strip()
+    if len(revision) >= 7 and all(letter in "0123456789abcdef" for letter in revision):
+        return revision
+    raise ConfigError(f"git knows no revision {revision!r}; wanted a commit, branch or tag")
+
+
+# --- as text -------------------------------------------------------------------------------------
+
+
+def text(one: Lineage, all_params: bool = False) -> str:
+    """One model for a reader, with the way back to its code."""
+    rows = [
+        ("model", f"{', '.join(one.versions) or 'not registered'}"),
+        ("candidate", one.candidate),
+        ("run", one.run_id),
+        ("commit", f"{one.commit}{f' ({one.branch})' if one.branch else ''}"),
+        ("tree", _tree(one)),
+        ("data", f"{one.dataset} {one.data_md5}".strip()),
+        ("made", f"by {one.user} on {one.host}, {_time(one.ended)}"),
+    ]
+    if one.experiment:
+        rows.insert(5, ("experiment", f"{one.experiment} (dvc exp apply {one.experiment})"))
+    lines = [f"{name:<11}{value}" for name, value in rows]
+    lines.append("\nstages")
+    width = max((len(stage.address) for stage in one.stages), default=0)
+    for stage in one.stages:
+        lines.append(
+            f"  {stage.address:<{width}}  {stage.source:<8}  on {stage.host}, "
+            f"{_time(stage.ended)}, commit {stage.commit[:10]}"
+            f"{' with edits' if stage.dirty == 'true' else ''}, run {stage.run_id}"
+        )
+        here = locked_outs(stage.address)
+        for path, md5 in stage.outs.items():
+            same = "  (as in this workspace)" if here.get(path) == md5 else ""
+            lines.append(f"  {'':<{width}}  {md5}  {path}{same}")
+    if all_params and one.params:
+        lines += ["\nparams", *(f"  {key} = {value}" for key, value in one.params.items())]
+    return "\n".join(lines)
+
+
+def _tree(one: Lineage) -> str:
+    if one.dirty == "true":
+        where = f"lineage/uncommitted.patch of run {one.parent_run_id}"
+        return f"DIRTY: {one.edits} differed from the commit; the difference is {where}"
+    return "clean: the commit holds exactly this code" if one.dirty == "false" else "unknown"
+
+
+def table(found: list[Lineage]) -> str:
+    """Many models, one line each."""
+    rows = [("candidate", "model", "commit", "tree", "data", "run")]
+    for one in found:
+        tree = {"true": "dirty", "false": "clean"}.get(one.dirty, "unknown")
+        versions = ", ".join(one.versions) or "-"
+        rows.append((one.candidate, versions, one.commit[:10], tree, one.data_md5[:10], one.run_id))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,1 @@
+"""One self-contained page about a run: collected from data/, written as data/report/report.html."""

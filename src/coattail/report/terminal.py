@@ -1,0 +1,82 @@
+"""The report in plain text, for a terminal or a log."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from textwrap import fill
+
+from coattail import leaderboard
+from coattail.errors import DataError
+from coattail.evaluation import Evaluation, Row
+from coattail.features import Features
+from coattail.report.findings import Finding, findings, title, verdicts
+
+PAGE = Path("report") / "report.html"
+
+
+def summary(data: Path = Path("data")) -> str:
+    """Dataset, leaderboard, the best at each thing, real differences, where the page is."""
+    evaluation = Evaluation.load(data / "evaluation")
+    parts = [
+        _dataset(Features(data / "features").stats),
+        leaderboard.text(evaluation).strip("\n"),
+        "\n".join(_found(one) for one in findings(evaluation)),
+        _differences(evaluation),
+        _place(data),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def open_page(data: Path = Path("data")) -> None:
+    """Show the page in the browser."""
+    page = data / PAGE
+    if not page.exists():
+        raise DataError(f"{page} is missing; run dvc repro report")
+    webbrowser.open(page.resolve().as_uri())
+
+
+def _dataset(stats: Row) -> str:
+    texts = " + ".join(f"{stats[f'texts_{split}']:,}" for split in ("train", "valid", "test"))
+    tail = stats["bands"]["tail"]
+    return (
+        f"{stats['dataset']}: {texts} texts (train + validation + test), "
+        f"{stats['labels']:,} labels, {stats['labels_per_text']:.2f} per text;\n"
+        f"{tail['labels']:,} labels are tail (at most {tail['most_texts']:,} texts each), "
+        f"{stats['labels_unseen_in_train']:,} have no training text"
+    )
+
+
+def _found(one: Finding) -> str:
+    line = f"{one.question + ':':<35}{one.winner}  {title(one.metric)} {one.value:.2f}"
+    line += f" ({one.low:.2f} to {one.high:.2f})"
+    if one.level:
+        line += "\n" + fill(
+            f"not told apart from {', '.join(one.level)}",
+            leaderboard.WIDTH,
+            initial_indent=" " * 35,
+            subsequent_indent=" " * 35,
+            break_on_hyphens=False,
+        )
+    return line
+
+
+def _differences(evaluation: Evaluation) -> str:
+    base = evaluation.summary["base"]
+    metric = f"psp_at_{max(evaluation.summary['ks'])}"
+    words = {"better": "better than", "level": "not told apart from", "worse": "worse than"}
+    lines = [f"By {title(metric)}, beyond the paired interval:"]
+    for verdict, names in verdicts(evaluation, metric).items():
+        if names:
+            text = f"  {words[verdict]} {base}: {', '.join(names)}"
+            lines.append(
+                fill(text, leaderboard.WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+            )
+    return "\n".join(lines) if len(lines) > 1 else f"{base} is the only candidate"
+
+
+def _place(data: Path) -> str:
+    page = data / PAGE
+    if not page.exists():
+        return f"The page {page} is not there yet: run dvc repro report"
+    return f"The whole report: {page} (coattail report --open)"

@@ -1,0 +1,147 @@
+"""What a search of `coattail tune` is: checked before the first training, judged on validation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coattail import metrics, search_space
+from coattail.arrays import TopK
+from coattail.config import Params, parse, read_yaml, suggestion
+from coattail.errors import ConfigError, DataError
+from coattail.evaluation import EvaluateParams
+from coattail.features import Features
+from coattail.pipeline import candidates
+from coattail.schema import SECTIONS
+from coattail.search_space import Choice, Dimension
+from coattail.tracking.store import data_hash
+
+TUNABLE = ("train_linear", "train_deep", "transfer")
+"""Stages that learn from train alone, so that validation can judge them."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One search: what is varied, what counts, how long."""
+
+    variant: str
+    stage: str
+    family: str
+    content: dict[str, Any]  # params.yaml
+    params: Params  # of the variant, as they are
+    space: list[Dimension]
+    metric: str
+    trials: int
+    seed: int
+    prune: bool = True
+
+    @property
+    def section(self) -> dict[str, Any]:
+        section: dict[str, Any] = self.content[self.stage][self.variant]
+        return section
+
+    @cached_property
+    def grid(self) -> list[dict[str, Any]] | None:
+        return search_space.grid(self.space, self.trials)
+
+    @property
+    def size(self) -> int:
+        return len(self.grid) if self.grid is not None else self.trials
+
+    @property
+    def name(self) -> str:
+        """Equal searches have equal names; another dataset, space or start is another search."""
+        state = [self.section, [str(one) for one in self.space], self.metric, self.seed]
+        state += [self.prune, data_hash(), self.grid is not None]
+        text = json.dumps(state, sort_keys=True, default=str)
+        return f"{self.variant}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+
+    def changed(self, values: dict[str, Any]) -> dict[str, Any]:
+        """params.yaml with ``values`` in the variant."""
+        stage = {**self.content[self.stage], self.variant: {**self.section, **values}}
+        return {**self.content, self.stage: stage}
+
+    def command(self, values: dict[str, Any], name: str) -> list[str]:
+        """`dvc exp run` that makes the values an experiment, beside the workspace."""
+        words = ["dvc", "exp", "run", "--temp", "-n", name]
+        for key, value in values.items():
+            new = "" if key in self.section else "+"
+            shown = value if isinstance(value, str) else json.dumps(value)
+            words += ["-S", f"{new}{self.stage}.{self.variant}.{key}={shown}"]
+        return words
+
+
+def plan(
+    variant: str, over: Sequence[str], metric: str, trials: int, seed: int = 0, prune: bool = True
+) -> Plan:
+    """Check everything that can be checked before the first training."""
+    content = read_yaml("params.yaml")
+    known = candidates(content)
+    possible = [name for name, one in known.items() if one.stage in TUNABLE]
+    if variant not in known:
+        raise ConfigError(f"tune: no variant {variant!r}{suggestion(variant, possible)}")
+    stage = known[variant].stage
+    if stage not in TUNABLE:
+        raise ConfigError(
+            f"tune: {stage}.{variant} is itself fitted on validation, so nothing is left to judge "
+            f"it by; there is {', '.join(possible)}"
+        )
+    section = content[stage][variant]
+    params: Params = parse(section, SECTIONS[stage], f"params.yaml: {stage}.{variant}")
+    if not over:
+        raise ConfigError(f"tune: nothing to vary; {search_space.EXAMPLES}\n{_listed(params)}")
+    space = search_space.read(over, section, params)
+    _check_data(space, params)
+    names = Judge(content).names
+    if metric not in names:
+        raise ConfigError(f"tune: no metric {metric!r}{suggestion(metric, names)}")
+    family = known[variant].family
+    return Plan(variant, stage, family, content, params, space, metric, trials, seed, prune)
+
+
+def _listed(params: Params) -> str:
+    fields = {
+        k: v for k, v in params.model_dump(mode="json").items() if k not in search_space.FIXED
+    }
+    return "params and present values: " + ", ".join(f"{k}={v}" for k, v in fields.items())
+
+
+def _check_data(space: Sequence[Dimension], params: Params) -> None:
+    """Data that training reads must be there, for every choice."""
+    chosen = {one.name: one.values for one in space if isinstance(one, Choice)}
+    needed = ["features"]
+    for key, folder in (("tree", "plt/"), ("train", "")):
+        if hasattr(params, key):
+            needed += [f"{folder}{value}" for value in chosen.get(key, (getattr(params, key),))]
+    for name in needed:
+        if not Path("data", name).exists():
+            raise DataError(f"tune: data/{name} is missing; run dvc repro first")
+
+
+class Judge:
+    """Metrics of a ranking on the validation texts."""
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        features = Features("data/features")
+        section = content.get("evaluate") or {}
+        self.params: EvaluateParams = parse(section, EvaluateParams, "params.yaml: evaluate")
+        self.Y = features.Y("valid")
+        self.weights, self.bands = features.inverse_propensity, features.bands
+
+    def score(self, top: TopK) -> dict[str, float]:
+        top = top.validate(self.Y.shape[1])
+        return metrics.score(top, self.Y, self.weights, self.bands, self.params.ks)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """All metrics there are, from a ranking that says label 0 to everyone."""
+        n = self.Y.shape[0]
+        first = TopK(np.zeros((n, 1), np.int32), np.zeros((n, 1), np.float32), "margin")
+        return list(self.score(first))

@@ -1,0 +1,1 @@
+"""What a team shares: the tracking server, its users, its backups, and a check of all of it."""

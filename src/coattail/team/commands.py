@@ -1,0 +1,97 @@
+"""`coattail team ...`: start the team's server, manage its users, back it up and restore it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from coattail.team.users import Role
+
+CONFIG = click.option(
+    "--config",
+    default="conf/team-server.yaml",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Settings of the server; secrets come from the environment.",
+)
+
+
+@click.group()
+def team() -> None:
+    """The team's tracking server: start, users, backup, restore (docs/team.md)."""
+
+
+@team.command()
+@CONFIG
+@click.option("--make-bucket", is_flag=True, help="Make the bucket of artifacts if there is none.")
+def start(config: Path, make_bucket: bool) -> None:
+    """Start the MLflow server of the team, in the foreground."""
+    from coattail.team import server, settings
+
+    server.start(settings.read(config), make_bucket)
+
+
+@team.command()
+@click.argument("name", required=False)
+@click.option(
+    "--role",
+    type=click.Choice(["reader", "writer", "admin"]),
+    help="What they may do; a new user is a writer if not said.",
+)
+@click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+@click.option("--remove", is_flag=True, help="Take the user away; their runs stay.")
+def user(name: str | None, role: Role | None, password_stdin: bool, remove: bool) -> None:
+    """Make user NAME, or change role or password; without NAME, list the users.
+
+    Works with an admin's MLFLOW_TRACKING_URI, MLFLOW_TRACKING_USERNAME and
+    MLFLOW_TRACKING_PASSWORD.
+    """
+    from coattail.team import users
+    from coattail.team.client import Server
+
+    server = Server.of_environment()
+    if name is None:
+        for known, its_role in users.listing(server):
+            click.echo(f"{its_role:<8} {known}")
+        return
+    if remove:
+        users.remove(server, name)
+        click.echo(f"removed {name}")
+        return
+    password = sys.stdin.readline().strip() if password_stdin else None
+    made = not users.exists(server, name)
+    if made and password is None:
+        password = users.fresh_password()
+        click.echo(f"password of {name}, shown once: {password}")
+    users.put(server, name, role, password)
+    changes = [role or ("writer" if made else ""), "new password" if password else ""]
+    said = ", ".join(change for change in changes if change) or "nothing to change"
+    click.echo(f"{'made' if made else 'changed'} {name}: {said}")
+
+
+@team.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@CONFIG
+def backup(folder: Path, config: Path) -> None:
+    """Save runs, models, users and artifacts of the server into a new FOLDER."""
+    from coattail.team import backup as backups
+    from coattail.team import settings
+
+    manifest = backups.backup(settings.read(config), folder)
+    click.echo(f"{folder}: {len(manifest['files'])} files; to use it: coattail team restore")
+
+
+@team.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True))
+@CONFIG
+def restore(folder: Path, config: Path) -> None:
+    """Bring the backup in FOLDER back into empty databases and an empty bucket."""
+    from coattail.team import backup as backups
+    from coattail.team import settings
+
+    manifest = backups.restore(settings.read(config), folder)
+    click.echo(f"restored {len(manifest['files'])} files of {manifest['made']}; start the server")

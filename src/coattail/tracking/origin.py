@@ -1,0 +1,56 @@
+"""Where a result comes from, as tags that MLflow can show and search."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from coattail.config import read_yaml
+from coattail.tracking.record import RunRecord, environment_tags
+from coattail.tracking.store import data_hash, user_name
+
+STAGE = "lineage."
+"""A candidate has one such tag per stage that made it: ``lineage.train_linear/dismec``."""
+
+
+def made_now(dataset: str) -> dict[str, str]:
+    """Machine, libraries, git state and data of a result that is made here and now."""
+    digest = data_hash()
+    own = {"dataset": dataset, "user": user_name()}
+    return environment_tags() | own | ({"data.md5": digest} if digest else {})
+
+
+def stage_origin(record: RunRecord, source: str, run_id: str) -> str:
+    """One stage of a result as JSON: which run made it, where, from which commit, which bytes.
+
+    The facts are those of the run record, which travels with the bytes. So they name the machine
+    that computed them, not the one that restored them from a cache.
+    """
+    tags = record.tags
+    origin: dict[str, Any] = {
+        "address": record.address,
+        "source": source,
+        "run_id": run_id,
+        "host": tags.get("machine.host", "unknown"),
+        "commit": tags.get("git.commit", "none"),
+        "dirty": tags.get("git.dirty", "unknown"),
+        "ended": record.ended,
+        "outs": locked_outs(record.address),
+    }
+    for name in ("dvc.experiment", "device"):
+        if name in tags:
+            origin[name.removeprefix("dvc.")] = tags[name]
+    return json.dumps(origin, sort_keys=True)
+
+
+def locked_outs(address: str, lock: Path = Path("dvc.lock")) -> dict[str, str]:
+    """DVC's md5 of every output of a stage; run records are left out, they hold times and ids."""
+    if not lock.exists():
+        return {}
+    stage = read_yaml(lock).get("stages", {}).get(address, {})
+    return {
+        one["path"]: str(one.get("md5"))
+        for one in stage.get("outs", [])
+        if not one["path"].startswith("data/runs/")
+    }

@@ -1,0 +1,58 @@
+"""Test metrics of candidates as MLflow runs hold them, for `coattail compare`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from coattail.errors import TrackingError
+from coattail.tracking.store import KIND, Store, address, dataset_name, open_store
+
+RUN_ID = re.compile(r"[0-9a-f]{32}")
+OWN = ("train_seconds",)
+"""Metrics of a candidate's run that `evaluate` did not make."""
+
+
+def results(run_id: str) -> tuple[str, dict[str, dict[str, float]]] | None:
+    """Name of a parent's or candidate's run and, by candidate, its metrics; None: no such run."""
+    from mlflow.exceptions import MlflowException
+
+    place = address()
+    if place.startswith("sqlite:///") and not Path(place.removeprefix("sqlite:///")).exists():
+        return None  # opening it would make an empty store
+    store = open_store(dataset_name())
+    try:
+        run = store.client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return None
+        raise TrackingError(
+            f"the MLflow store {place} does not give run {run_id}: {error}"
+        ) from None
+    kind = run.data.tags.get(KIND, "unknown")
+    if kind == "candidate":
+        return str(run.info.run_name), {str(run.info.run_name): _metrics(run)}
+    if kind == "parent":
+        return str(run.info.run_name), _of_parent(store, run)
+    parent = run.data.tags.get("mlflow.parentRunId")
+    hint = f"; its parent is {parent}" if parent and kind == "stage" else ""
+    judged = " and was judged on validation, not on test" if kind in ("trial", "tune") else ""
+    raise TrackingError(
+        f"MLflow run {run_id} ({run.info.run_name}) is a {kind} run{judged}; "
+        f"wanted a parent or a candidate{hint}"
+    )
+
+
+def _of_parent(store: Store, parent: Any) -> dict[str, dict[str, float]]:
+    found = store.client.search_runs(
+        [parent.info.experiment_id],
+        f"tags.`mlflow.parentRunId` = '{parent.info.run_id}' and tags.`{KIND}` = 'candidate'",
+        order_by=["attributes.start_time ASC"],
+        max_results=1000,
+    )
+    return {str(run.info.run_name): _metrics(run) for run in found}
+
+
+def _metrics(run: Any) -> dict[str, float]:
+    return {name: value for name, value in run.data.metrics.items() if name not in OWN}

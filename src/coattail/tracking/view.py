@@ -1,0 +1,57 @@
+"""How an experiment opens in MLflow's pages: candidates, the columns people compare by, links."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from coattail.tracking.store import KIND, Store
+
+SHARED = "mlflow.sharedViewState."
+KEY = "candidates"
+NOTE = "mlflow.note.content"
+MODE = "workflowType=machine_learning"
+"""The pages open for language models otherwise, which hides metrics."""
+
+
+def describe(store: Store, metrics: Sequence[str], sort: str) -> None:
+    """Give the experiment a view of its candidates and a description that leads there.
+
+    The view is what the button Share of the page would store: a filter, an order, columns.
+    """
+    columns = [f"tags.`{name}`" for name in ("family", "tail_methods", "pipeline")]
+    columns = [*(f"metrics.`{name}`" for name in metrics), "metrics.`train_seconds`", *columns]
+    state = {
+        "searchFilter": f"tags.`{KIND}` = 'candidate'",
+        "orderByKey": f"metrics.`{sort}`",
+        "orderByAsc": False,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "modelVersionFilter": "All Runs",
+        "datasetsFilter": [],
+        "selectedColumns": columns,
+        "columnOrder": columns,
+    }
+    wanted = {SHARED + KEY: json.dumps(state)}
+    there: dict[str, Any] = store.client.get_experiment(store.experiment_id).tags
+    text = (
+        f"[Candidates of all runs, best {sort} first]({candidates(store)}). Runs below are "
+        "executions of the pipeline; each holds its candidates and stages.\n"
+    )
+    if not there.get(NOTE) or there[NOTE].startswith("[Candidates of all runs"):
+        wanted[NOTE] = text  # a description that somebody wrote stays
+    for key, value in wanted.items():
+        if there.get(key) != value:
+            store.client.set_experiment_tag(store.experiment_id, key, value)
+
+
+def candidates(store: Store) -> str:
+    """Address of the view, within MLflow's pages."""
+    return f"#/experiments/{store.experiment_id}/runs?viewStateShareKey={KEY}&{MODE}"
+
+
+def run(store: Store, run_id: str, artifact: str = "") -> str:
+    """Address of a run, or of one of its artifacts."""
+    part = f"/artifacts/{artifact}" if artifact else ""
+    return f"#/experiments/{store.experiment_id}/runs/{run_id}{part}?{MODE}"

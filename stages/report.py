@@ -1,0 +1,23 @@
+"""Write the page about the run.  data/evaluation, data/ranked, data/models ... -> data/report"""
+
+from pathlib import Path
+
+from coattail import runner
+from coattail.config import read_yaml
+from coattail.pipeline import remove_strays
+from coattail.report import page
+from coattail.report.collect import collect, write_plots
+from coattail.report.params import ReportParams
+
+
+def main() -> None:
+    params = runner.section("report", None, ReportParams)
+    remove_strays(read_yaml("params.yaml"), "ranked", "models", "runs")
+    content = collect(params, Path("data"))
+    page.write(content, Path("data/report/report.html"))
+    write_plots(content, Path("plots/models"))
+    runner.log.info("report: open data/report/report.html in a browser")
+
+
+if __name__ == "__main__":
+    runner.run(main)

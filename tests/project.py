@@ -1,0 +1,143 @@
+"""A clone of the working tree to run real commands in: its own git, DVC cache and MLflow store."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from mlflow import MlflowClient
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).resolve().parents[1]
+
+SMALL = {
+    "dataset.demo": {"train": 300, "valid": 60, "test": 100, "labels": 60, "words": 400},
+    "train_deep.attentionxml": {"epochs": 1, "hidden": 16, "fc": [16], "embedding_dim": 16},
+    "transfer.httn": {"epochs": 1},
+    "evaluate": {"resamples": 50},
+}
+
+
+class Clone:
+    """A clone of the working tree with its own DVC cache and MLflow store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("DVC_", "MLFLOW_"))}
+        self.env |= {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "DVC_NO_ANALYTICS": "true",
+            "GIT_AUTHOR_NAME": "t",
+            "GIT_AUTHOR_EMAIL": "t@example.org",
+            "GIT_COMMITTER_NAME": "t",
+            "GIT_COMMITTER_EMAIL": "t@example.org",
+        }
+
+    @property
+    def audit(self) -> Path:
+        """Where stages note the files they open (tests/audit/sitecustomize.py)."""
+        return self.folder.parent / "audit"
+
+    def run(self, *words: str, code: int = 0) -> str:
+        done = subprocess.run(
+            words, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=3600
+        )
+        output = done.stdout + done.stderr
+        assert done.returncode == code, f"{' '.join(words)} gave {done.returncode}:\n{output}"
+        return output
+
+    def dvc(self, *words: str, code: int = 0) -> str:
+        return self.run("dvc", *words, code=code)
+
+    def commit(self, message: str) -> None:
+        self.run("git", "add", "-A")
+        self.run("git", "commit", "-qm", message)
+
+    def edit(self, changes: dict[str, dict]) -> None:
+        yaml = YAML()
+        path = self.folder / "params.yaml"
+        content = yaml.load(path.read_text())
+        for section, values in changes.items():
+            target = content
+            for name in section.split(".") if section else []:
+                target = target[name]
+            target.update(values)
+        with open(path, "w") as file:
+            yaml.dump(content, file)
+
+    def params(self) -> dict:
+        return YAML(typ="safe").load((self.folder / "params.yaml").read_text())
+
+    @property
+    def client(self) -> MlflowClient:
+        return MlflowClient(f"sqlite:///{self.folder}/mlflow.db")
+
+    def runs(self, kind: str) -> list:
+        experiment = self.client.get_experiment_by_name("demo")
+        return self.client.search_runs(
+            [experiment.experiment_id], f"tags.`coattail.kind` = '{kind}'", max_results=500
+        )
+
+    def resolved_stages(self) -> dict[str, dict[str, list[str]]]:
+        """Dependencies and outputs of every stage as dvc.lock has them."""
+        lock = YAML(typ="safe").load((self.folder / "dvc.lock").read_text())["stages"]
+        return {
+            address: {kind: [one["path"] for one in stage[kind]] for kind in ("deps", "outs")}
+            for address, stage in lock.items()
+        }
+
+    def results(self) -> str:
+        """A digest of everything computed; run records hold times and ids, so they stay out."""
+        digest = hashlib.sha256()
+        for folder in (
+            "data/features",
+            "data/plt",
+            "data/models",
+            "data/ranked",
+            "data/evaluation",
+        ):
+            for path in sorted((self.folder / folder).rglob("*")):
+                if path.is_file():
+                    digest.update(str(path.relative_to(self.folder)).encode() + path.read_bytes())
+        return digest.hexdigest()
+
+
+def clone_of_the_working_tree(folder: Path) -> Clone:
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file() and name != "dvc.lock" and not name.startswith("metrics/"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    clone = Clone(folder)
+    clone.run("git", "init", "-q")
+    clone.commit("clone")
+    clone.edit(SMALL)
+    clone.commit("small corpus")
+    return clone
+
+
+def tiny_project(folder: Path) -> Clone:
+    """A clone with two linear candidates only, and their params committed."""
+    clone = clone_of_the_working_tree(folder)
+    clone.run("coattail", "use", "preset/minimal")
+    clone.commit("two candidates")
+    return clone
+
+
+def stage_sources(run) -> dict[str, str]:
+    tags = run.data.tags
+    return {
+        key.removeprefix("stage."): value
+        for key, value in tags.items()
+        if key.startswith("stage.") and not key.endswith(".run_id")
+    }

@@ -1,0 +1,122 @@
+"""What a person finds in MLflow after `publish`: numbers, descriptions, views, pictures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from coattail.pipeline import candidates
+from coattail.tracking import view
+from coattail.tracking.publish import Shown, publish
+from coattail.tracking.record import RunRecord
+from coattail.tracking.store import Store
+
+PARAMS = {
+    "dataset": {"name": "toy"},
+    "train_linear": {"dismec": {"train": "features/tfidf/train", "C": 1.0, "weighting": "pwcb"}},
+}
+STARTED, ENDED = 1_000_000, 1_012_345
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("MLFLOW_TRACKING_URI", "DVC_EXP_NAME", "MLFLOW_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    Path("params.yaml").write_text(json.dumps(PARAMS))
+    return Store("toy")
+
+
+def shown() -> Shown:
+    addresses = ("download", "preprocess", "train_linear@dismec")
+    records = {}
+    for address in addresses:
+        stage, _, variant = address.partition("@")
+        given = PARAMS["train_linear"]["dismec"] if variant else {}
+        record = RunRecord(stage, variant or None, given, STARTED, ENDED, "FINISHED")
+        record.metrics = {"megabytes": 2.113671, "texts": 123456.0, "share": 0.000123456}
+        records[address] = record
+    # Another stage ran later, as when a download is forced; a candidate's time is its own.
+    records["download"].ended = ENDED + 10**6
+    return Shown(
+        "toy",
+        PARAMS,
+        records,
+        candidates(PARAMS),
+        {"dismec": {"p_at_1": 60.123456, "psp_at_5": 50.98765, "odd": 1.0}},
+        "dismec",
+        note="the leaderboard",
+        notes={"dismec": "how it stands"},
+        headline=("p_at_1", "psp_at_5"),
+    )
+
+
+def test_a_candidate_shows_itself_and_not_the_machine(store):
+    result = publish(store, shown())
+    run = store.client.get_run(result["candidates"]["dismec"])
+    assert run.data.metrics == {
+        "p_at_1": 60.12,
+        "psp_at_5": 50.99,
+        "odd": 1.0,
+        "train_seconds": 12.35,
+    }
+    assert not [tag for tag in run.data.tags if tag.startswith(("machine.", "version."))]
+    assert run.data.tags["family"] == "linear"
+    assert run.data.tags["tail_methods"] == "pwcb"
+    assert run.data.tags["pipeline"].startswith("repro-")
+    assert run.data.tags[view.NOTE].endswith("how it stands")
+    assert (run.info.start_time, run.info.end_time) == (STARTED, ENDED)
+    assert run.data.params["train_linear.weighting"] == "pwcb"
+
+
+def test_the_parent_has_the_main_figures_of_the_best_and_says_where_it_ran(store):
+    result = publish(store, shown())
+    parent = store.client.get_run(result["parent_run_id"])
+    best = {k: v for k, v in parent.data.metrics.items() if k.startswith("best/")}
+    assert best == {"best/p_at_1": 60.12, "best/psp_at_5": 50.99}
+    assert parent.data.metrics["train_linear/dismec/megabytes"] == 2.11
+    assert parent.data.metrics["train_linear/dismec/texts"] == 123456.0
+    assert parent.data.metrics["train_linear/dismec/share"] == 0.00012
+    assert "version.numpy" in parent.data.tags
+    assert parent.data.tags[view.NOTE].endswith("the leaderboard")
+    assert "report.html" not in parent.data.tags[view.NOTE], "there is no report to lead to"
+
+
+def test_report_tables_and_pictures_are_artifacts_under_telling_names(store, tmp_path):
+    for name in ("report.html", "front.json"):
+        (tmp_path / name).write_text("<p>hello</p>")
+    files = {"report": [tmp_path / "report.html"], "evaluation": [tmp_path / "front.json"]}
+    full = replace(shown(), files=files, pictures=lambda name: {f"{name or 'all'}.png": Figure()})
+    result = publish(store, full)
+    parent, run = result["parent_run_id"], result["candidates"]["dismec"]
+
+    def listed(run_id: str, folder: str) -> list[str]:
+        return [one.path for one in store.client.list_artifacts(run_id, folder)]
+
+    assert listed(parent, "report") == ["report/report.html"]
+    assert listed(parent, "evaluation") == ["evaluation/front.json"]
+    assert listed(parent, "pictures") == ["pictures/all.png"]
+    assert listed(run, "pictures") == ["pictures/dismec.png"]
+    address = view.run(store, parent, "report/report.html")
+    for one in (parent, run):
+        assert f"[report.html]({address})" in store.client.get_run(one).data.tags[view.NOTE]
+
+
+def test_the_experiment_gets_a_view_of_candidates_and_keeps_a_description_of_its_own(store):
+    view.describe(store, ["p_at_1", "psp_at_5"], "psp_at_5")
+    tags = store.client.get_experiment(store.experiment_id).tags
+    state = json.loads(tags[f"{view.SHARED}{view.KEY}"])
+    assert state["searchFilter"] == "tags.`coattail.kind` = 'candidate'"
+    assert state["orderByKey"] == "metrics.`psp_at_5`"
+    assert state["selectedColumns"][:2] == ["metrics.`p_at_1`", "metrics.`psp_at_5`"]
+    assert view.candidates(store) in tags[view.NOTE]
+    store.client.set_experiment_tag(store.experiment_id, view.NOTE, "Mine.")
+    view.describe(store, ["p_at_1"], "p_at_1")
+    tags = store.client.get_experiment(store.experiment_id).tags
+    assert tags[view.NOTE] == "Mine."
+    assert "metrics.`p_at_1`" in tags[f"{view.SHARED}{view.KEY}"]

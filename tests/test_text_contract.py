@@ -1,0 +1,73 @@
+"""The contract of all models, kept by those over a pre-trained encoder (texts instead of rows)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import scipy.sparse as sp
+
+from coattail.config import parse
+from coattail.deep.build import build, load
+from coattail.deep.params import DeepParams
+from tests.model_contract import ModelContract
+from tests.tiny_bert import save_tiny_bert
+
+pytest.importorskip("transformers", reason="needs the extra coattail[transformers]")
+
+WORDS = [f"w{i}" for i in range(16)]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_tiny_bert(tmp_path_factory.mktemp("encoder") / "bert", WORDS)
+
+
+class TextContract(ModelContract):
+    settings: ClassVar[dict[str, Any]]
+
+    @pytest.fixture(autouse=True)
+    def _encoder(self, encoder: str) -> None:
+        self.encoder = encoder
+
+    def make(self) -> Any:
+        common = {"encoder": self.encoder, "max_tokens": 20, "batch": 16, "dropout": 0.0}
+        return build(parse({**common, **self.settings}, DeepParams, "test"))
+
+    def load(self, folder: Path) -> Any:
+        return load(folder)
+
+    def inputs(self, X: sp.csr_matrix) -> list[str]:
+        rows = (X.indices[X.indptr[i] : X.indptr[i + 1]] for i in range(X.shape[0]))
+        return [" ".join(WORDS[j] for j in row) for row in rows]
+
+    def fit(self, model: Any, X: sp.csr_matrix, Y: sp.csr_matrix) -> Any:
+        threads = int(os.environ.get("COATTAIL_THREADS", "1"))
+        return model.fit(self.inputs(X), Y, threads=threads)
+
+
+class TestFrozenLaroberta(TextContract):
+    settings: ClassVar[dict[str, Any]] = {
+        "model": "laroberta",
+        "fc": [16],
+        "epochs": 14,
+        "lr": 0.03,
+        "swa_from": 10,
+    }
+
+
+class TestFineTunedAplc(TextContract):
+    # Not promised: a fine-tuned encoder splits operations between threads, which add up otherwise.
+    test_number_of_threads_changes_no_byte = None
+
+    settings: ClassVar[dict[str, Any]] = {
+        "model": "aplc",
+        "freeze_encoder": False,
+        "epochs": 6,
+        "lr": 0.03,
+        "encoder_lr": 0.01,
+        "summary_lr": 0.01,
+        "swa_from": 4,
+    }
