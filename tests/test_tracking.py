@@ -102,9 +102,20 @@ def test_two_stages_share_one_parent_and_a_finished_parent_is_not_reused(project
 def test_an_experiment_name_is_the_key_and_the_name_of_the_parent(project, monkeypatch):
     monkeypatch.setenv("DVC_EXP_NAME", "lofty-axes")
     monkeypatch.setenv("DVC_EXP_BASELINE_REV", "0123456789abcdef")
-    assert pipeline_key() == "exp:0123456789ab:lofty-axes"
+    assert pipeline_key().startswith("exp:0123456789ab:lofty-axes:")
     record = run_stage("download")
     assert Store("toy").client.get_run(record.parent_run_id).info.run_name == "lofty-axes"
+
+
+def test_the_same_state_in_another_place_does_not_go_on_with_this_ones_parent(project, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project}/mlflow.db")
+    here = run_stage("download").parent_run_id
+    colleague = project / "colleague"
+    colleague.mkdir()
+    monkeypatch.setenv("DVC_ROOT", str(colleague))
+    assert run_stage("download").parent_run_id != here
+    monkeypatch.setenv("DVC_ROOT", str(project))
+    assert run_stage("preprocess").parent_run_id == here
 
 
 def test_a_failing_stage_leaves_the_reason_and_no_record_and_is_resumed(project):

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,17 +54,22 @@ def without_password(uri: str) -> str:
 
 
 def pipeline_key() -> str:
-    """One value per pipeline execution: the experiment's name, else the state it started from."""
+    """One value per pipeline execution: the experiment's name, else the state it started from.
+
+    The place is part of it: on a team's server two people may run the same commit at once, and
+    neither may go on with the other's unfinished run.
+    """
+    place = hashlib.sha256(f"{socket.gethostname()}:{root()}".encode()).hexdigest()[:8]
     name = os.environ.get("DVC_EXP_NAME")
     if name:
-        return f"exp:{os.environ.get('DVC_EXP_BASELINE_REV', '')[:12]}:{name}"
+        return f"exp:{os.environ.get('DVC_EXP_BASELINE_REV', '')[:12]}:{name}:{place}"
     dvc = Path("dvc.yaml")
     state = [
         json.dumps(tracked_params(), sort_keys=True, default=str),
         dvc.read_text(encoding="utf-8") if dvc.exists() else "",
         git_tags()["git.commit"],
     ]
-    return f"repro:{hashlib.sha256(chr(0).join(state).encode()).hexdigest()[:16]}"
+    return f"repro:{hashlib.sha256(chr(0).join(state).encode()).hexdigest()[:16]}:{place}"
 
 
 def tracked_params() -> dict[str, Any]:
