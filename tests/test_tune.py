@@ -157,7 +157,14 @@ def test_an_interrupted_search_goes_on_and_ends_like_one_that_was_not(project, t
     command = ["tune", "dismec", "--over", "C=0.01..100:log", "--trials", "4", "--no-run"]
     words = [str(Path(sys.executable).parent / "coattail"), *command, "--maximise", "p_at_1"]
     env = os.environ | {"TOY_HANGS": "trial-002"}
-    child = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    child = subprocess.Popen(
+        words,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        # A shell's background jobs, and so these tests in one, inherit that Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     try:
         deadline = time.monotonic() + 600
         while not list(Path("data/tune").glob("*/trial-002/journal.json")):

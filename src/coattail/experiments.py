@@ -161,19 +161,15 @@ def _is_here(where: str) -> bool:
 
 def _remote(root: Path) -> tuple[str, str]:
     """Name and address of the default remote, a folder as its full path."""
-    name = _dvc(root, "remote", "default").strip()
-    known = dict(
-        (line.split("\t")[0].split()[0], line.split(maxsplit=1)[1].replace("(default)", "").strip())
-        for line in _dvc(root, "remote", "list").splitlines()
-        if line.strip()
-    )
-    if name not in known:
+    name = _dvc(root, "config", "core.remote")
+    # Not from `dvc remote list`, which breaks long addresses over several lines.
+    url = _dvc(root, "config", f"remote.{name}.url") if name else ""
+    if not url:
         raise ConfigError(
             "machines of a cluster share data through a DVC remote, and there is no default one; "
             "add it: dvc remote add -d shared ADDRESS (docs/team.md)"
         )
-    url = known[name]
-    return name, url if "://" in url else str((root / ".dvc" / url).resolve())
+    return name, url if "://" in url else str((root / url).resolve())
 
 
 def _shallow(root: Path) -> bytes:
