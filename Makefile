@@ -23,7 +23,7 @@ repro: setup ## Run every stage that is out of date, then show the leaderboard
 
 test: setup ## Run the tests
 	@echo "coattail: pytest"
-	@python -m pytest -n 2 --dist loadgroup
+	@python -m pytest -n 2 --dist loadfile
 
 check: setup ## Lint, format and type checks
 	ruff check .

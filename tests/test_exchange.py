@@ -20,7 +20,7 @@ from coattail.tracking import imported
 from coattail.tracking.store import KIND, Store
 from tests.project import Clone, stage_sources, tiny_project
 
-pytestmark = [pytest.mark.pipeline, pytest.mark.xdist_group("exchange")]
+pytestmark = [pytest.mark.pipeline]
 
 
 @pytest.fixture(scope="module")

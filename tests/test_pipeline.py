@@ -17,7 +17,7 @@ from coattail.pipeline import candidates, stage_addresses
 from coattail.serve import Tagger
 from tests.project import ROOT, Clone, clone_of_the_working_tree, stage_sources
 
-pytestmark = [pytest.mark.pipeline, pytest.mark.xdist_group("pipeline")]
+pytestmark = [pytest.mark.pipeline]
 
 TEXTS = "data/features/texts"
 

@@ -12,7 +12,7 @@ import pytest
 from tests import services
 from tests.refusing_proxy import refusing_proxy
 
-pytestmark = [pytest.mark.services, pytest.mark.xdist_group("remotes")]
+pytestmark = [pytest.mark.services]
 
 # A pipeline that only writes small files: the tests are about the remote.
 STAGE = """

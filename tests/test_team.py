@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from tests import services
 from tests.project import Clone, stage_sources, tiny_project
 
-pytestmark = [pytest.mark.services, pytest.mark.pipeline, pytest.mark.xdist_group("team")]
+pytestmark = [pytest.mark.services, pytest.mark.pipeline]
 
 
 class Person:

@@ -20,7 +20,7 @@ from coattail.team.server import check_bucket, check_database
 from tests import services
 from tests.processes import wait_until
 
-pytestmark = [pytest.mark.services, pytest.mark.xdist_group("team_server")]
+pytestmark = [pytest.mark.services]
 ROOT = Path(__file__).resolve().parents[1]
 
 
