@@ -48,7 +48,7 @@ def chromium(
     options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(driver_program))
     try:
-        driver.set_page_load_timeout(120)
+        driver.set_page_load_timeout(300)
         yield driver
     finally:
         driver.quit()

@@ -24,7 +24,10 @@ def mlflow_server(folder: Path, seconds: float = 300) -> Iterator[str]:
     address = f"http://127.0.0.1:{port}"
     words = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
     words += ["--workers", "1", "--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"]
-    env = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"}
+    env = os.environ | {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # a handful of processes nobody needs
+    }
     with open(folder / "server.log", "w") as log:
         server = subprocess.Popen(words, env=env, stdout=log, stderr=log, start_new_session=True)
     try:

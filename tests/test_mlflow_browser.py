@@ -26,7 +26,7 @@ from tests.browser import chromium
 from tests.mlflow_server import mlflow_server
 from tests.reportable import shared_workspace
 
-PATIENCE = 120  # seconds; the pages are large programs
+PATIENCE = 240  # seconds; the pages are large programs
 ML = "workflowType=machine_learning"
 
 
