@@ -13,28 +13,29 @@ def main(variant: str) -> None:
     params = runner.section("train_deep", variant, DeepParams)
     if processes.launch("stages.train_deep", variant):
         return
-    settings = runner.settings()
-    with processes.together(resolve(settings.device)) as device:
+    wanted = runner.settings()
+    if not processes.leads():
+        with processes.together(resolve(wanted.device)) as device:
+            train(params, variant, device, wanted.threads, None)
+        return
+    # The device is looked for inside the run, so that MLflow shows what was wrong with it.
+    with (
+        tracking.stage("train_deep", variant, params) as run,
+        processes.together(resolve(wanted.device)) as device,
+    ):
+        run.note(device=device, device_wanted=wanted.device, processes=processes.size())
         features = Features("data/features")
-        threads = runner.limit_threads(settings.threads)
-        if not processes.leads():
-            train(params, variant, features, device, threads, None)
-            return
-        with tracking.stage("train_deep", variant, params) as run:
-            run.note(device=device, device_wanted=settings.device, processes=processes.size())
-            model = train(params, variant, features, device, threads, run.log)
-            model.save(f"data/models/{variant}")
-            for split in ("valid", "test"):
-                top = model.predict(features.inputs(model.reads, split), 100)
-                top.save(f"data/ranked/{variant}/{split}.npz")
-            run.curve(f"plots/training/{variant}.csv")
-            build.forget(partial(variant))
+        model = train(params, variant, device, wanted.threads, run.log)
+        model.save(f"data/models/{variant}")
+        for split in ("valid", "test"):
+            top = model.predict(features.inputs(model.reads, split), 100)
+            top.save(f"data/ranked/{variant}/{split}.npz")
+        run.curve(f"plots/training/{variant}.csv")
+        build.forget(partial(variant))
 
 
-def train(
-    params: Any, variant: str, features: Features, device: str, threads: int, log: Any
-) -> Any:
-    model = build.build(params)
+def train(params: Any, variant: str, device: str, threads: int, log: Any) -> Any:
+    features, model = Features("data/features"), build.build(params)
     return model.fit(
         features.inputs(model.reads, "train"),
         features.Y("train"),
@@ -44,7 +45,7 @@ def train(
         trees=tree.load(f"data/plt/{params.tree}"),
         propensity=features.propensity,
         device=device,
-        threads=threads,
+        threads=runner.limit_threads(threads),
         log=log,
         checkpoint=partial(variant),
     )

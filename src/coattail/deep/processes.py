@@ -22,7 +22,7 @@ NONE, DENSE, SPARSE = 0, 1, 2
 
 
 def rank() -> int:
-    return dist.get_rank() if dist.is_initialized() else 0
+    return dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))
 
 
 def size() -> int:
