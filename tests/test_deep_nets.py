@@ -13,6 +13,7 @@ from coattail.deep.loss import cross_entropy, positive_weights
 from coattail.deep.model import build_net
 from coattail.deep.nets import (
     BiLstm,
+    CheapHead,
     Convolutions,
     attention,
     contexts,
@@ -24,6 +25,7 @@ from coattail.deep.nets import (
     word_mask,
 )
 from coattail.deep.params import AttentionXmlParams, BilstmParams, XmlCnnParams
+from coattail.deep.start import bags
 
 TEXTS = [[2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4], [5], [6, 7, 8], [], [9, 9, 2, 2, 5]]
 
@@ -52,8 +54,7 @@ def nets() -> list[tuple[str, torch.nn.Module]]:
         net = build_net(params, n_labels=7, vocabulary_size=10, dim=6)
         initialise(net, torch.Generator().manual_seed(1))
         if isinstance(net, AttentionNet) and net.head is not None:
-            net.head.table[2:].normal_(generator=torch.Generator().manual_seed(2))
-            net.head.rarity[0] = 0
+            net.head.rarity[2:] = torch.arange(1.0, 9.0)
         built.append((f"{params.model}-{getattr(params, 'candidates', '')}", net.eval()))
     return built
 
@@ -65,6 +66,39 @@ def test_padded_batch_gives_the_logits_of_single_texts(name: str, net: torch.nn.
         labels, alone = net.score(batch_of([text]), 3)
         assert torch.equal(labels[0], together_labels[i])
         torch.testing.assert_close(alone[0], together[i], rtol=1e-4, atol=1e-5)
+
+
+def test_bag_of_the_cheap_head_counts_all_words_of_a_text_those_after_the_cut_too() -> None:
+    head = CheapHead(dim=3, width=2, n_labels=4, vocabulary_size=10, rate=0.5)
+    initialise(head, torch.Generator().manual_seed(3))
+    head.rarity[:] = torch.arange(10.0)
+    for cut in (2, 50):
+        bag = head.bag(data.pad(ragged(TEXTS), np.arange(len(TEXTS)), cut, "cpu"), None)
+        for i, text in enumerate(TEXTS):
+            words, counts = np.unique(text or [data.UNK], return_counts=True)
+            weight = (1 + np.log(counts)) * words
+            wanted = weight / np.linalg.norm(weight) @ head.table.weight.detach().numpy()[words]
+            np.testing.assert_allclose(bag[i].detach().numpy(), wanted, rtol=1e-5)
+
+
+def test_the_same_bag_of_words_is_used_to_find_the_start() -> None:
+    rarity = np.arange(10.0)
+    head = CheapHead(dim=10, width=2, n_labels=4, vocabulary_size=10, rate=0.0)
+    head.fill(np.eye(10, dtype=np.float32), rarity.astype(np.float32), np.zeros(4, np.float32))
+    texts = [text for text in TEXTS if text]
+    wanted = bags(ragged(texts), rarity).toarray()
+    np.testing.assert_allclose(head.bag(batch_of(texts), None).detach(), wanted, rtol=1e-6)
+
+
+def test_dropout_of_the_bag_is_for_training_only() -> None:
+    head = CheapHead(dim=200, width=2, n_labels=4, vocabulary_size=10, rate=0.5)
+    initialise(head, torch.Generator().manual_seed(3))
+    batch = batch_of([[2, 3]])
+    whole = head.bag(batch, None)
+    dropped = head.bag(batch, torch.Generator().manual_seed(1))
+    kept = dropped != 0
+    assert 60 < int(kept.sum()) < 140
+    torch.testing.assert_close(dropped[kept], 2 * whole[kept])
 
 
 def test_backward_direction_reads_each_text_from_its_own_end() -> None:

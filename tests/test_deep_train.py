@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import torch
 
-from coattail.arrays import Ragged
 from coattail.deep import data
 from coattail.deep.optim import Adam, NormQueue, WeightAverage
-from coattail.deep.train import step_seed
+from coattail.deep.params import XmlCnnParams
+from coattail.deep.train import Trainer, step_seed
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -125,10 +125,20 @@ def test_every_text_is_in_one_batch_and_batches_have_similar_lengths() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(batches, again, strict=True))
 
 
-def test_cut_shortens_long_texts_and_fills_empty_ones() -> None:
-    tokens = Ragged(np.array([0, 0, 3, 3, 4, 4]), np.array([5, 6, 7, 8], np.int32))
-    short = data.cut(tokens, 2)
-    assert [short.row(i).tolist() for i in range(5)] == [[1], [5, 6], [1], [8], [1]]
+def test_the_step_size_sinks_in_a_line() -> None:
+    params = XmlCnnParams(model="xmlcnn", epochs=2, batch=2, pieces=1, lr_end=0.5)
+    scales = []
+
+    def backward(net: torch.nn.Module, *_: object) -> torch.Tensor:
+        scales.append(trainer.adam.scale)
+        loss = net(torch.ones(1)).square().sum()
+        loss.backward()
+        return loss.detach()
+
+    net, lengths = torch.nn.Linear(1, 1), np.ones(4, np.int64)
+    trainer = Trainer(net, params, lengths, backward, None, device="cpu", fingerprint="")
+    trainer.run()
+    assert scales == [1, 0.875, 0.75, 0.625]
 
 
 TRAINING = """
@@ -146,7 +156,8 @@ TRAINING = """
     Y = sp.random(120, 12, 0.15, format="csr", random_state=1, dtype=np.float32)
     Y.data[:] = 1
     params = AttentionXmlParams(model="attentionxml", epochs=4, batch=10, hidden=4, fc=[4],
-        embedding_dim=6, head_dim=6, candidates=6, swa_from=1, evaluate_every=5, mix="tailmix")
+        embedding_dim=6, head_dim=6, candidates=6, swa_from=1, evaluate_every=5, mix="tailmix",
+        lr_end=0.1)
     def log(numbers, epoch):
         print("epoch", epoch, flush=True)
         time.sleep(pause)

@@ -17,7 +17,12 @@ class Progress:
     def __init__(self, what: str, total: int, unit: str, every: float) -> None:
         self.what, self.total, self.unit, self.every = what, total, unit, every
         self.done, self.note = 0, ""
+        self.before = 0  # done by an earlier run that is gone on with
         self._start = self._last = time.monotonic()
+
+    def go_on(self, done: int) -> None:
+        """So much was done before; it says nothing about the speed of now."""
+        self.done = self.before = done
 
     def advance(self, by: int = 1, note: str = "") -> None:
         self.done += by
@@ -33,7 +38,7 @@ class Progress:
     def line(self) -> str:
         """What was done, how fast, how long to go."""
         seconds = max(time.monotonic() - self._start, 1e-9)
-        rate = self.done / seconds
+        rate = (self.done - self.before) / seconds
         left = (self.total - self.done) / rate if rate else float("inf")
         share = f"{self.done:,}/{self.total:,} {self.unit}"
         note = f", {self.note}" if self.note else ""
@@ -81,7 +86,7 @@ def progress(
         yield tracker
     note = f", {tracker.note}" if tracker.note else ""
     seconds = clock(time.monotonic() - start)
-    log.info("%s: %s %s in %s%s", what, f"{tracker.done:,}", unit, seconds, note)
+    log.info("%s: %s %s in %s%s", what, f"{tracker.done - tracker.before:,}", unit, seconds, note)
 
 
 def clock(seconds: float) -> str:

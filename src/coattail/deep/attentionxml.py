@@ -47,7 +47,9 @@ class LabelAttention(nn.Module):
         self.outputs = nn.Parameter(torch.empty(n_labels, width)) if params.label_outputs else None
         self.fc = Layers([width, *params.fc, 1])
         self.head = (
-            CheapHead(params.head_dim, width, n_labels, vocabulary_size) if with_head else None
+            CheapHead(params.head_dim, width, n_labels, vocabulary_size, params.head_dropout)
+            if with_head
+            else None
         )
 
     # --- forward
@@ -67,7 +69,12 @@ class LabelAttention(nn.Module):
         raise NotImplementedError
 
     def _encoded(
-        self, batch: Batch, states: Tensor, mask: Tensor, mixture: Mixture | None
+        self,
+        batch: Batch,
+        states: Tensor,
+        mask: Tensor,
+        mixture: Mixture | None,
+        generator: torch.Generator | None,
     ) -> Encoded:
         """Mix the states if that is the place to mix, and ask the cheap head."""
         if mixture is not None and mixture.place == "hidden":
@@ -75,7 +82,7 @@ class LabelAttention(nn.Module):
             mask = mask | mask[mixture.partner]
         head = None
         if self.head is not None:
-            bag = self.head.bag(batch.ids)
+            bag = self.head.bag(batch, generator)
             bag = bag if mixture is None else mixture.blend(bag)
             head = self.head(bag, states, mask)
         return Encoded(states, mask, head)
@@ -273,8 +280,8 @@ class LabelAttention(nn.Module):
     def _blend(self, logits: Tensor, head: Tensor | None, block: Tensor) -> Tensor:
         """A weighted mean of attention's and the cheap head's logits.
 
-        The head takes no part in training attention: it has seen the training texts and leaves
-        little to learn there, but is wrong elsewhere.
+        The head takes no part in training attention: it knows the training texts too well and
+        would leave little to learn there.
         """
         if head is None:
             return logits
@@ -329,7 +336,7 @@ class AttentionNet(LabelAttention):
             words = mixture.blend(words)
             lengths = torch.maximum(lengths, lengths[mixture.partner])
         states, mask = self.lstm(words, lengths, generator)
-        return self._encoded(batch, states, mask, mixture)
+        return self._encoded(batch, states, mask, mixture, generator)
 
     def _per_word(self, weights: Tensor) -> Tensor:
         group = self.params.words_per_step

@@ -26,6 +26,7 @@ POOL = 32
 class Batch:
     """Some texts, padded: ``ids`` int64 (B, T), ``lengths`` int64 (B,), ``rows`` their numbers.
 
+    ``rest`` are the words after the cut, int64 (N,), each of the text ``rest_of`` of the batch.
     ``states`` is what a frozen encoder makes of them, where that is known: float (B, T, d), or
     (B, d) for a network that reads one vector per text.
     """
@@ -33,6 +34,8 @@ class Batch:
     rows: NDArray[np.int64]
     ids: Tensor
     lengths: Tensor
+    rest: Tensor
+    rest_of: Tensor
     states: Tensor | None = None
 
 
@@ -78,14 +81,14 @@ def pad(
     lengths = used_lengths(tokens, max_tokens)[rows]
     width = -(-int(lengths.max()) // ROUND) * ROUND
     ids = np.full((len(rows), width), PAD, np.int64)
+    rest = []
     for place, row in enumerate(rows):
-        words = tokens.row(int(row))[:max_tokens]
-        ids[place, : len(words)] = words
-        if not len(words):
-            ids[place, 0] = UNK
-    return Batch(
-        rows, torch.from_numpy(ids).to(device), torch.from_numpy(lengths.copy()).to(device)
-    )
+        words = tokens.row(int(row))
+        ids[place, : lengths[place]] = words[:max_tokens] if len(words) else UNK
+        rest.append(words[max_tokens:])
+    rest_of = np.repeat(np.arange(len(rows)), [len(words) for words in rest])
+    arrays = (ids, lengths, np.concatenate(rest).astype(np.int64), rest_of)
+    return Batch(rows, *(torch.from_numpy(array).to(device) for array in arrays))
 
 
 def epoch_batches(
@@ -110,14 +113,3 @@ def sorted_batches(lengths: NDArray[np.int64], batch: int) -> Iterator[NDArray[n
 def dense_targets(Y: sp.csr_matrix, rows: NDArray[np.int64], device: str | torch.device) -> Tensor:
     """Labels of a batch as float32 (B, L)."""
     return torch.from_numpy(Y[rows].toarray().astype(np.float32, copy=False)).to(device)
-
-
-def cut(tokens: Ragged, max_tokens: int) -> Ragged:
-    """The first words of every text; an empty text becomes the unknown word."""
-    lengths = used_lengths(tokens, max_tokens)
-    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    # An empty text reads one place past its end: a word that is replaced below.
-    source = np.repeat(tokens.indptr[:-1] - indptr[:-1], lengths) + np.arange(indptr[-1])
-    values = np.append(tokens.values, np.int32(UNK))[source].astype(np.int32)
-    values[indptr[:-1][tokens.lengths == 0]] = UNK
-    return Ragged(indptr, values)

@@ -175,28 +175,28 @@ def start_weights(
 
 @torch.no_grad()
 def start_outputs(net: AnyNet, tokens: Ragged, Y: sp.csr_matrix, vocabulary_size: int) -> None:
-    """Make the untrained net predict how often labels occur, or what a linear model says.
+    """Make the untrained net predict how often labels occur.
 
     From zero, Adam would need a thousand steps only to learn that labels are rare.
     """
     counts = labels.counts(Y)
+    log_odds = np.log((counts + 0.5) / (tokens.n - counts + 0.5)).astype(np.float32)
     if isinstance(net, AplcNet):
         net.start_outputs(Y)
-    elif not isinstance(net, LabelAttention):
-        odds = (counts + 0.5) / (tokens.n - counts + 0.5)
-        net.output.bias.copy_(torch.from_numpy(np.log(odds).astype(np.float32)))
-    else:
-        scored = len(counts)
-        if net.head is not None:
-            params = net.params
-            head = start.linear_head(tokens, Y, vocabulary_size, params.head_dim, params.seed)
-            net.head.fill(head)
-            scored = min(scored, params.candidates)
-        share = (counts.sum() + 0.5) / (tokens.n * scored + 1)
-        share = min(float(share), 0.5)
-        net.fc.layers[-1].bias.fill_(float(np.log(share / (1 - share))))
-        if net.outputs is not None:
-            net.outputs.zero_()
+        return
+    if not isinstance(net, LabelAttention):
+        net.output.bias.copy_(torch.from_numpy(log_odds))
+        return
+    if net.outputs is not None:
+        net.outputs.zero_()
+    scored = len(counts)
+    if net.head is not None:
+        params = net.params
+        words = start.bag_start(tokens, Y, vocabulary_size, params.head_dim, params.seed)
+        net.head.fill(*words, log_odds)
+        scored = min(scored, params.candidates)
+    share = min(float((counts.sum() + 0.5) / (tokens.n * scored + 1)), 0.5)
+    net.fc.layers[-1].bias.fill_(float(np.log(share / (1 - share))))
 
 
 def rank(columns: Tensor, logits: Tensor, k: int) -> TopK:

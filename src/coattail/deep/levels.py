@@ -182,7 +182,7 @@ class LevelModel:
         here, params = chain.levels[level], chain.params
         targets = here.targets(Y)
         net = self._net(params, here.n_items)
-        start_weights(net, params, data.cut(tokens, params.max_tokens), targets, vectors)
+        start_weights(net, params, tokens, targets, vectors)
         columns = None
         if level:
             if params.init_from_above:

@@ -168,7 +168,7 @@ class DeepModel:
         assert not isinstance(self.params, LarobertaParams | AplcParams)  # TextModel's
         dim = self.params.embedding_dim if vectors is None else vectors.shape[1]
         self._build(Y.shape[1], vocabulary_size, dim)
-        start_weights(self.net_, self.params, data.cut(tokens, self.params.max_tokens), Y, vectors)
+        start_weights(self.net_, self.params, tokens, Y, vectors)
         self.net_.to(self.device_)
 
     def _judge(self, valid: tuple[Ragged, sp.csr_matrix] | None) -> Callable[[], float] | None:

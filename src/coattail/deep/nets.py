@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coattail.deep.data import PAD
-from coattail.deep.start import Head
+from coattail.deep.data import PAD, Batch
 
 
 @dataclass(frozen=True)
@@ -149,32 +148,47 @@ class Layers(nn.Module):
 
 
 class CheapHead(nn.Module):
-    """Scores all labels from a bag of words and the pooled states: picks attention's candidates.
+    """Scores all labels from the words of a text and its pooled states: picks candidates.
 
-    The part over words is a linear model fitted beforehand and kept: gradient steps would only fit
-    it too closely. The part over states starts at zero and is learned.
+    The words are a bag: (1 + ln count) times rarity, scaled to length one, so that a word's row of
+    the table counts no less in a long text. Dropout keeps the bag from learning texts by heart.
     """
 
-    def __init__(self, dim: int, width: int, n_labels: int, vocabulary_size: int) -> None:
+    def __init__(
+        self, dim: int, width: int, n_labels: int, vocabulary_size: int, rate: float
+    ) -> None:
         super().__init__()
-        self.register_buffer("table", torch.zeros(vocabulary_size, dim))
+        self.table = nn.Embedding(vocabulary_size, dim, padding_idx=PAD, sparse=True)
         self.register_buffer("rarity", torch.ones(vocabulary_size))
-        self.words = nn.Linear(dim, n_labels).requires_grad_(False)
+        self.words = nn.Linear(dim, n_labels)
         self.states = nn.Linear(2 * width, n_labels, bias=False)
+        self.rate = rate
 
     @torch.no_grad()
-    def fill(self, head: Head) -> None:
-        rank = head.table.shape[1]
-        self.table.zero_()[:, :rank] = torch.from_numpy(head.table)
-        self.rarity.copy_(torch.from_numpy(head.rarity))
-        self.words.weight.zero_()[:, :rank] = torch.from_numpy(head.weight.T.copy())
-        self.words.bias.copy_(torch.from_numpy(head.bias))
+    def fill(self, directions: NDArray, rarity: NDArray, log_odds: NDArray) -> None:
+        """Start: words in their ``directions`` (V, at most dim), labels as often as they occur."""
+        self.table.weight.zero_()[:, : directions.shape[1]] = torch.from_numpy(directions)
+        self.table.weight[PAD] = 0
+        self.rarity.copy_(torch.from_numpy(rarity))
+        self.words.weight.zero_()
+        self.words.bias.copy_(torch.from_numpy(log_odds))
         self.states.weight.zero_()
 
-    def bag(self, ids: Tensor) -> Tensor:
-        """Rare words of a text, summed and scaled: (B, dim)."""
-        size = self.rarity[ids].norm(dim=1, keepdim=True).clamp_min(1e-6)
-        return F.embedding_bag(ids, self.table, mode="sum") / size  # padding is a zero row
+    def bag(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
+        """What the words of every text say, those after the cut included: (B, dim)."""
+        text, place = (batch.ids != PAD).nonzero(as_tuple=True)
+        words = torch.cat([batch.ids[text, place], batch.rest])
+        key = torch.cat([text, batch.rest_of]) * len(self.rarity) + words
+        key, count = key.unique(return_counts=True)  # sorted by text
+        text, words = key // len(self.rarity), key % len(self.rarity)
+        weight = (1 + count.log()) * self.rarity[words]
+        square = torch.zeros(len(batch.ids), device=weight.device)
+        weight = weight / square.index_add_(0, text, weight**2).sqrt().clamp_min(1e-6)[text]
+        first = torch.searchsorted(text, torch.arange(len(batch.ids), device=text.device))
+        bag = F.embedding_bag(
+            words, self.table.weight, first, mode="sum", sparse=True, per_sample_weights=weight
+        )
+        return dropout(bag, self.rate, generator)
 
     def forward(self, bag: Tensor, states: Tensor, mask: Tensor) -> Tensor:
         pooled = torch.cat([mean_pool(states, mask), max_pool(states, mask)], dim=1)

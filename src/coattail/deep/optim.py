@@ -18,7 +18,7 @@ class Adam:
 
     As in the published runs the small constant is added to the uncorrected root of the second
     moment. Decay touches dense parameters only. ``lr`` is one step size or one per parameter; it
-    grows from zero over the first ``warmup`` steps.
+    grows from zero over the first ``warmup`` steps, and is multiplied by ``scale``.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Adam:
         self.parameters = parameters
         self.lr = {name: lr[name] if isinstance(lr, Mapping) else lr for name in parameters}
         self.beta1, self.beta2, self.decay, self.eps, self.warmup = beta1, beta2, decay, eps, warmup
-        self.steps = 0
+        self.steps, self.scale = 0, 1.0
         self.first = {name: torch.zeros_like(p) for name, p in parameters.items()}
         self.second = {name: torch.zeros_like(p) for name, p in parameters.items()}
 
@@ -43,6 +43,7 @@ class Adam:
         """One step of every parameter; ``each`` may share them out among threads."""
         self.steps += 1
         corrected = math.sqrt(1 - self.beta2**self.steps) / (1 - self.beta1**self.steps)
+        corrected *= self.scale
         if self.steps < self.warmup:
             corrected *= self.steps / self.warmup
         each(lambda name: self._update(name, corrected), list(self.parameters))
@@ -61,7 +62,7 @@ class Adam:
         parts = (t.detach().view(-1).split(size) for t in (p, p.grad.contiguous(), m, v))
         for p_, g, m_, v_ in zip(*parts, strict=True):
             if self.decay:
-                p_.mul_(1 - self.lr[name] * self.decay)
+                p_.mul_(1 - self.lr[name] * self.scale * self.decay)
             m_.lerp_(g, 1 - self.beta1)
             v_.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
             p_.addcdiv_(m_, v_.sqrt().add_(self.eps), value=-rate)

@@ -35,6 +35,9 @@ class _DeepParams(Params):
     warmup_steps: Annotated[int, Field(ge=0)] = Field(
         0, description="steps over which the step size grows from zero"
     )
+    lr_end: Annotated[float, Field(ge=0, le=1)] = Field(
+        1.0, description="the step size sinks in a line to this share of itself at the last step"
+    )
     dropout: Share = Field(0.3, description="share of encoder outputs set to zero")
     evaluate_every: Annotated[int, Field(ge=0)] = Field(
         0, description="steps between evaluations, SWA updates and checkpoints; 0: once an epoch"
@@ -109,10 +112,24 @@ class _LabelAttentionParams(_DeepParams):
         True, description="add a linear output per label to the shared layers (not the paper's)"
     )
     head_share: Share = Field(
-        0.33, description="weight of the cheap head's logits beside attention's when ranking"
+        0.4, description="weight of the cheap head's logits beside attention's when ranking"
     )
     head_dim: Positive = Field(128, description="rank of the cheap head's linear model of words")
+    head_dropout: Share = Field(0.3, description="share of that model's directions set to zero")
+    head_lr: Rate = Field(3e-3, description="its step size for words; half of it for labels")
     noise: Share = Field(0.25, description="share of candidates drawn at random")
+    label_lr: Rate | None = Field(
+        None,
+        description="step size of what every label has of its own in attention; null: as lr. A "
+        "rare label is seldom a candidate, and learns little from few steps",
+    )
+
+    def rate_of(self, parameter: str) -> float:
+        if parameter in ("queries", "outputs") and self.label_lr:
+            return self.label_lr
+        if parameter.startswith("head.words."):
+            return self.head_lr / 2
+        return self.head_lr if parameter.startswith("head.table.") else super().rate_of(parameter)
 
 
 class AttentionXmlParams(_WordParams, _LabelAttentionParams):
@@ -198,7 +215,9 @@ class _TransformerParams(_DeepParams):
     )
 
     def rate_of(self, parameter: str) -> float:
-        return self.encoder_lr if parameter.startswith("encoder.") else self.lr
+        if parameter.startswith("encoder."):
+            return self.encoder_lr
+        return super().rate_of(parameter)
 
     @model_validator(mode="after")
     def _no_tree(self) -> _TransformerParams:

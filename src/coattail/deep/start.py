@@ -1,32 +1,14 @@
-"""Where training starts: word vectors from labels, and a closed-form linear head."""
+"""Where training starts: words in the directions of the labels they stand for."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from coattail.arrays import Ragged
+from coattail.arrays import Ragged, unit_rows
 from coattail.deep.data import PAD
-
-SAMPLE = 2000  # texts used to turn the head's scores into logits
-
-
-@dataclass(frozen=True)
-class Head:
-    """A low-rank linear model: logits = bag(text) @ weight + bias.
-
-    The bag is the sum of ``table[word]`` over the words of a text, divided by the root of the sum
-    of ``rarity[word]`` squared.
-    """
-
-    table: NDArray[np.float32]  # (V, d), rarity included
-    rarity: NDArray[np.float32]  # (V,)
-    weight: NDArray[np.float32]  # (d, L)
-    bias: NDArray[np.float32]  # (L,)
 
 
 def word_rarity(tokens: Ragged, vocabulary_size: int) -> NDArray[np.float64]:
@@ -40,15 +22,13 @@ def word_rarity(tokens: Ragged, vocabulary_size: int) -> NDArray[np.float64]:
 
 
 def bags(tokens: Ragged, rarity: NDArray[np.float64]) -> sp.csr_matrix:
-    """Texts x words: counts times rarity, scaled as in ``Head``."""
+    """Texts x words: (1 + ln count) times rarity, rows of length one, as ``CheapHead`` has them."""
     # Copies: adding up repeated words below happens in place.
-    parts = (rarity[tokens.values], np.array(tokens.values), np.array(tokens.indptr))
+    parts = (np.ones(len(tokens.values)), np.array(tokens.values), np.array(tokens.indptr))
     X = sp.csr_matrix(parts, shape=(tokens.n, len(rarity)))
-    owner = np.repeat(np.arange(tokens.n), tokens.lengths)
-    squares = np.bincount(owner, rarity[tokens.values] ** 2, minlength=tokens.n)
-    X.data /= np.sqrt(np.maximum(squares, 1e-12))[owner]
     X.sum_duplicates()
-    return X
+    X.data = (1 + np.log(X.data)) * rarity[X.indices]
+    return unit_rows(X)
 
 
 def label_directions(
@@ -84,47 +64,11 @@ def label_vectors(
     return vectors.astype(np.float32)
 
 
-def linear_head(
-    tokens: Ragged, Y: sp.csr_matrix, vocabulary_size: int, dim: int, seed: int, ridge: float = 1e-2
-) -> Head:
-    """Fit the head: label directions, ridge regression, one scale and offset for logits."""
-    with threadpool_limits(1, "blas"):  # as above
-        return _linear_head(tokens, Y, vocabulary_size, dim, seed, ridge)
-
-
-def _linear_head(
-    tokens: Ragged, Y: sp.csr_matrix, vocabulary_size: int, dim: int, seed: int, ridge: float
-) -> Head:
-    rng = np.random.default_rng([seed, 17])
+def bag_start(
+    tokens: Ragged, Y: sp.csr_matrix, vocabulary_size: int, dim: int, seed: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Where ``CheapHead`` starts: the words' directions (V, at most dim) and rarity (V,)."""
     rarity = word_rarity(tokens, vocabulary_size)
-    X = bags(tokens, rarity)
-    U = label_directions(X, Y, dim, rng)
-    F = np.asarray(X @ U)  # (n, d)
-    mean = F.mean(axis=0)
-    F -= mean
-    prior = np.asarray(Y.mean(axis=0)).ravel()
-    G = F.T @ F
-    G[np.diag_indices_from(G)] += ridge * max(np.trace(G) / len(G), 1e-12)
-    W = np.linalg.solve(G, np.asarray((Y.T @ F).T))  # (d, L); F is centred, so Y need not be
-    rows = np.sort(rng.permutation(tokens.n)[:SAMPLE])
-    scale, offset = _logit_line(F[rows] @ W + prior, Y[rows].toarray())
-    return Head(
-        (U * rarity[:, None]).astype(np.float32),
-        rarity.astype(np.float32),
-        (scale * W).astype(np.float32),
-        (offset + scale * (prior - mean @ W)).astype(np.float32),
-    )
-
-
-def _logit_line(guess: NDArray, truth: NDArray, rounds: int = 12) -> tuple[float, float]:
-    """Scale and offset that make ``sigmoid(scale * guess + offset)`` likely: Newton's method."""
-    line = np.array([1.0, float(np.log((truth.mean() + 1e-6) / (1 - truth.mean() + 1e-6)))])
-    for _ in range(rounds):
-        p = 1 / (1 + np.exp(-np.clip(line[0] * guess + line[1], -30, 30)))
-        error, curve = p - truth, p * (1 - p)
-        gradient = np.array([(error * guess).sum(), error.sum()])
-        cross = (curve * guess).sum()
-        hessian = np.array([[(curve * guess**2).sum(), cross], [cross, curve.sum()]])
-        hessian[np.diag_indices(2)] += 1e-3
-        line = line - np.clip(np.linalg.solve(hessian, gradient), -3, 3)
-    return float(np.clip(line[0], 1.0, 50.0)), float(line[1])
+    with threadpool_limits(1, "blas"):  # as above
+        U = label_directions(bags(tokens, rarity), Y, dim, np.random.default_rng([seed, 17]))
+    return (0.3 * U).astype(np.float32), rarity.astype(np.float32)

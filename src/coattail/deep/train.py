@@ -117,7 +117,7 @@ class Trainer:
             workers(torch.get_num_threads(), self.pieces.alone) as self.each,
             progress(self.name, n * epochs, "texts", shown=processes.leads()) as bar,
         ):
-            bar.done = min(self.at.epoch, epochs) * n + self.at.texts
+            bar.go_on(min(self.at.epoch, epochs) * n + self.at.texts)
             while self.at.epoch < epochs and not self.at.done:
                 self._epoch(bar)
         if not self.at.done:
@@ -136,6 +136,7 @@ class Trainer:
         start, texts_before, score = time.monotonic(), at.texts, math.nan
         while at.batch < len(batches) and not at.done:
             rows = batches[at.batch]
+            self.adam.scale = 1 - (1 - params.lr_end) * at.step / (params.epochs * len(batches))
             loss = self._step(rows)
             at.batch, at.step = at.batch + 1, at.step + 1
             at.loss_sum, at.texts = at.loss_sum + loss * len(rows), at.texts + len(rows)

@@ -179,7 +179,8 @@ class LarobertaNet(LabelAttention):
             states, mask = batch.states, word_mask(batch.lengths, batch.states.shape[1])
         else:
             states, mask = self.encoder(batch, generator, mixture, words)
-        return self._encoded(batch, dropout(states, self.params.dropout, generator), mask, mixture)
+        states = dropout(states, self.params.dropout, generator)
+        return self._encoded(batch, states, mask, mixture, generator)
 
     def _changeable(self, batch: Batch) -> Tensor:
         return self.encoder.changeable(batch)
