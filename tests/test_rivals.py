@@ -161,13 +161,14 @@ def test_head_labels_come_from_the_network_and_tail_labels_from_words():
 
 
 def bags_by_hand(model, tokens):
-    """Counts times rarity over the root of the sum of squared rarities, word by word."""
+    """(1 + ln count) times rarity, in rows of length one, word by word."""
     rows = np.zeros((tokens.n, WORDS), np.float32)
     for i in range(tokens.n):
-        words = tokens.row(i)
-        length = math.sqrt(sum(model.rarity_[w] ** 2 for w in words))
-        for w in words:
-            rows[i, w] += model.rarity_[w] / length
+        words = tokens.row(i).tolist()
+        weights = {w: (1 + math.log(words.count(w))) * model.rarity_[w] for w in set(words)}
+        length = math.sqrt(sum(weight**2 for weight in weights.values()))
+        for w, weight in weights.items():
+            rows[i, w] = weight / length
     return sp.csr_matrix(rows)
 
 
