@@ -78,6 +78,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--peers", type=Path, default=Path("peers"))
     parser.add_argument("--out", type=Path, default=Path("data/benchmarks/linear"))
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0, help="of our trees")
     parser.add_argument("--only", default=DEFAULT)
     parser.add_argument("--again", action="store_true", help="run also what --out already holds")
     parser.add_argument("--child", default="")
@@ -100,7 +101,7 @@ def run(name: str, arguments: argparse.Namespace) -> None:
     out = arguments.out / f"{name}.json"
     print(f"{name} ...", flush=True)
     if name in OURS:
-        options = ["--out", arguments.out, "--threads", arguments.threads]
+        options = ["--out", arguments.out, "--threads", arguments.threads, "--seed", arguments.seed]
         command = [sys.executable, __file__, "--child", name, *options]
     else:
         peer, algorithm, params = PEERS[name]
@@ -127,7 +128,9 @@ def child(arguments: argparse.Namespace) -> None:
 
     shape, values = OURS[arguments.child]
     params = parse(values, LinearParams, arguments.child)
-    tree_params = parse(shape, tree.TreeParams, arguments.child) if shape else None
+    tree_params = None
+    if shape:
+        tree_params = parse(shape | {"seed": arguments.seed}, tree.TreeParams, arguments.child)
     (X, Y), (Xt, _) = (read_xmc(arguments.out / f"{s}.txt") for s in ("train", "test"))
     result: dict[str, Any] = {"threads": arguments.threads, "load": list(os.getloadavg())}
 

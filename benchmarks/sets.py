@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, default=Path("peers"))
     parser.add_argument("--out", type=Path, default=Path("data/benchmarks/sets"))
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0, help="of our trees")
     parser.add_argument("--sets", default=SETS)
     parser.add_argument("--only", default=MODELS)
     parser.add_argument("--again", action="store_true", help="run also what --out already holds")
