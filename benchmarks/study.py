@@ -51,8 +51,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.table_only:
         clone = prepare(arguments.work, arguments.use, arguments.set, arguments.threads)
+        studied = (clone / "params.yaml").read_text()
         for seed in arguments.seeds:
-            run(clone, seed, arguments.work / f"seed-{seed}")
+            run(clone, studied, seed, arguments.work / f"seed-{seed}")
     found = sorted(path for path in arguments.work.glob("seed-*") if path.is_dir())
     if not found:
         sys.exit(f"{arguments.work} holds no finished seed")
@@ -84,19 +85,22 @@ def prepare(work: Path, overlays: list[str], changes: list[str], threads: int) -
     return clone
 
 
-def run(clone: Path, seed: int, target: Path) -> None:
-    """Train and evaluate with one seed; keep what `evaluate` wrote and how long stages took."""
+def run(clone: Path, studied: str, seed: int, target: Path) -> None:
+    """Train and evaluate with one seed; keep what `evaluate` wrote and how long stages took.
+
+    A variant with a seed of its own stays different from its siblings.
+    """
     from coattail import schema
     from coattail.config import parse
     from coattail.pipeline import VARIANTS
 
     yaml = YAML()
-    content = yaml.load(clone / "params.yaml")
+    content = yaml.load(studied)
     for stage in VARIANTS:
         for name, section in (content[stage] or {}).items():
             plain = json.loads(json.dumps(section))
             if hasattr(parse(plain, schema.SECTIONS[stage], f"{stage}.{name}"), "seed"):
-                section["seed"] = seed
+                section["seed"] = seed + 100 * section.get("seed", 0)
     yaml.dump(content, clone / "params.yaml")
     command(clone, "dvc", "repro", "evaluate")
     shutil.rmtree(target, ignore_errors=True)

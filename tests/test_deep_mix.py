@@ -166,6 +166,31 @@ def test_tailmix_loss_is_the_loss_of_mixed_positions_and_plain_rest(candidates: 
     torch.testing.assert_close(loss, wanted.detach())
 
 
+def test_the_cheap_head_learns_from_true_labels_while_attention_mixes() -> None:
+    params = AttentionXmlParams(model="attentionxml", hidden=3, fc=[4], candidates=3, head_dim=3)
+    tokens = Ragged(np.array([0, 3, 5, 6]), np.array([2, 3, 4, 5, 6, 7], np.int32))
+    batch = data.pad(tokens, np.arange(3), 9, "cpu")
+    columns = torch.tensor([[0, 1, 2], [1, 2, 3], [3, 0, 1]])
+
+    def gradients(tail: TailMixer | None) -> dict[str, torch.Tensor]:
+        net = build_net(params, 4, 10, 5)
+        initialise(net, torch.Generator().manual_seed(0))
+        targets = torch.from_numpy(Y.toarray())
+        encoded = net.encode(batch, None)
+        net.backward_columns(encoded, targets, columns, None, torch.Generator(), batch, tail)
+        return {
+            name: p.grad.to_dense() for name, p in net.named_parameters() if p.grad is not None
+        }
+
+    plain, mixed = gradients(None), gradients(mixer())
+    assert not torch.equal(plain["queries"], mixed["queries"])
+    of_head = [name for name in plain if name.startswith("head.words.")]
+    assert of_head
+    for name in of_head:
+        assert plain[name].abs().sum() > 0
+        torch.testing.assert_close(plain[name], mixed[name])
+
+
 def test_texts_are_blended_with_their_partner() -> None:
     mixture = Mixture(torch.tensor([1, 0]), torch.tensor([0.75, 0.5]), "word")
     blended = mixture.blend(torch.tensor([[4.0, 0.0], [0.0, 8.0]]))

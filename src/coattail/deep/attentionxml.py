@@ -167,7 +167,7 @@ class LabelAttention(nn.Module):
         count = targets.shape[0] * (self.n_labels if columns is None else columns.shape[1])
         learns = encoded.states.requires_grad  # not over a frozen encoder
         states = encoded.states.detach().requires_grad_(learns)
-        skip, total = None, torch.zeros((), device=states.device)
+        true, skip, total = targets, None, torch.zeros((), device=states.device)
         if tailmix is not None:
             pairs = self._pairs(tailmix, states.detach(), encoded.mask, columns, batch, generator)
             if len(pairs.row):
@@ -188,7 +188,8 @@ class LabelAttention(nn.Module):
             total = total + _accumulate(loss / count)
         ends, gradients = ([encoded.states], [states.grad]) if learns else ([], [])
         if encoded.head is not None:
-            ends.append(cross_entropy(encoded.head, targets, weights) / count)
+            # The head reads words, not context vectors: nothing TailMix mixes reaches it.
+            ends.append(cross_entropy(encoded.head, true, weights) / count)
             gradients.append(None)
         if ends:
             torch.autograd.backward(ends, gradients)
