@@ -44,7 +44,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("work", type=Path)
     parser.add_argument("--use", nargs="+", required=True, help="overlays, as NAME or NAME=FOLDER")
-    parser.add_argument("--set", nargs="*", default=[], help="more changes, as section.key=value")
+    parser.add_argument(
+        "--set", nargs="*", default=[], help="more changes, as section.key=value; null removes"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--table-only", action="store_true", help="only print what is there")
@@ -81,6 +83,8 @@ def prepare(work: Path, overlays: list[str], changes: list[str], threads: int) -
         for key in path:
             inner = inner[key]
         inner[last] = YAML(typ="safe").load(value)
+        if inner[last] is None:
+            del inner[last]
     yaml.dump(content, clone / "params.yaml")
     return clone
 
