@@ -1,12 +1,14 @@
 """AttentionXML beside a plain implementation of the same network: texts per second and memory.
 
     python benchmarks/deep.py
+    python benchmarks/deep.py --libmultilabel PYTHON  # of an environment with libmultilabel[nn]
 
 Three contenders, each in its own process with --threads threads, take turns on the same texts, and
 medians are compared. ``plain`` is the network as one writes it at first: packed LSTM, attention
 of all labels on all words in one piece, batches in random order, torch's optimisers. ``same`` is
 ours with the same mathematics: all labels, no dropout; that the loss of the first step is the same
-is checked. ``candidates`` is ours with its defaults. Texts are random words; their lengths follow
+is checked. ``candidates`` is ours with its defaults. LibMultiLabel's AttentionXML, where it is at
+hand, is a fourth. Texts are random words; their lengths follow
 those of Debian's package descriptions.
 """
 
@@ -22,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar
 
-CONTENDERS = ("plain", "same", "candidates")
+OURS, PEER = ("plain", "same", "candidates"), "libmultilabel"
 VOCABULARY, LENGTHS = 20_000, (9, 22, 28, 40, 55, 85, 121, 150, 237, 400)
 SHARES = (0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1)  # of the texts, up to LENGTHS words
 MAX_TOKENS, DIM, HIDDEN, FC, BATCH, LR = 256, 100, 128, 128, 32, 1e-3
@@ -34,11 +36,11 @@ def main() -> None:
     if arguments.child:
         serve(arguments)
         return
-    children = {name: Child(name, arguments) for name in CONTENDERS}
-    first = {name: child.ask("loss") for name, child in children.items()}
-    check_loss(first["plain"], first["same"])
+    names = [*OURS, PEER] if arguments.libmultilabel else OURS
+    children = {name: Child(name, arguments) for name in names}
+    check_loss(children["plain"].ask("loss"), children["same"].ask("loss"))
     rates: dict[str, dict[str, list[float]]] = {
-        work: {name: [] for name in CONTENDERS} for work in ("train", "predict")
+        work: {name: [] for name in names} for work in ("train", "predict")
     }
     for turn in range(arguments.turns + 1):
         for work, found in rates.items():
@@ -46,7 +48,7 @@ def main() -> None:
                 rate = child.ask(work)
                 if turn:  # the first is for warming up
                     found[name].append(rate)
-                    print(f"turn {turn}: {work:7} {name:10} {rate:7.1f} texts/s", flush=True)
+                    print(f"turn {turn}: {work:7} {name:13} {rate:7.1f} texts/s", flush=True)
     memory = {name: child.ask("memory") for name, child in children.items()}
     for child in children.values():
         child.close()
@@ -59,6 +61,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--labels", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--libmultilabel", metavar="PYTHON", help="interpreter that has it")
     parser.add_argument("--child", default="")
     return parser.parse_args()
 
@@ -78,7 +81,7 @@ def table(arguments: argparse.Namespace, rates: Any, memory: dict[str, float]) -
     print(f"\n{sizes}; {arguments.threads} threads, medians of {turns}")
     print("| network | training texts/s | x plain | prediction texts/s | x plain | peak MB |")
     print("| --- " * 6 + "|")
-    for name in CONTENDERS:
+    for name in memory:
         cells = [name]
         for work in ("train", "predict"):
             rate = middle[work][name]
@@ -94,9 +97,10 @@ class Child:
         options = [f"--{key}={getattr(arguments, key)}" for key in given]
         threads = str(arguments.threads)
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+        python = arguments.libmultilabel if name == PEER else sys.executable
         environment = os.environ | dict.fromkeys(names, threads) | {"OMP_WAIT_POLICY": "passive"}
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "--child", name, *options],
+            [python, __file__, "--child", name, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -122,15 +126,23 @@ class Child:
 
 
 def serve(arguments: argparse.Namespace) -> None:
-    contender = contenders(arguments)[arguments.child](arguments)
+    answers, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no answer
+    if arguments.child == PEER:
+        from deep_libmultilabel import LibMultiLabel as Contender
+    else:
+        Contender = contenders(arguments)[arguments.child]
+    contender = Contender(arguments)
     for question in sys.stdin:
-        answers = {
-            "loss": contender.first_loss,
-            "train": contender.train,
-            "predict": contender.predict,
-            "memory": peak,
-        }
-        print(json.dumps(answers[question.strip()]()), flush=True)
+        match question.strip():
+            case "loss":
+                answer = contender.first_loss()
+            case "train":
+                answer = contender.train()
+            case "predict":
+                answer = contender.predict()
+            case _:
+                answer = peak()
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 def peak() -> float:
@@ -141,35 +153,37 @@ def peak() -> float:
 
 
 def corpus(arguments: argparse.Namespace) -> Any:
-    """Token ids, labels (n, L) of five a text, and word vectors."""
+    """Token ids (indptr, words), labels of five a text as CSR arrays, and word vectors."""
     import numpy as np
-    import scipy.sparse as sp
-
-    from coattail.arrays import Ragged
 
     rng = np.random.default_rng(0)
     n = arguments.texts
     lengths = np.interp(rng.random(n), SHARES, LENGTHS).astype(np.int64)
     words = np.minimum(rng.zipf(1.2, lengths.sum()) + 1, VOCABULARY - 1).astype(np.int32)
-    tokens = Ragged(np.concatenate([[0], np.cumsum(lengths)]), words)
+    tokens = np.concatenate([[0], np.cumsum(lengths)]), words
     columns = np.concatenate([rng.choice(arguments.labels, 5, replace=False) for _ in range(n)])
-    entries = (np.ones(5 * n, np.float32), columns, np.arange(0, 5 * n + 1, 5))
-    Y = sp.csr_matrix(entries, shape=(n, arguments.labels))
-    Y.sort_indices()
-    return tokens, Y, rng.normal(0, 0.3, (VOCABULARY, DIM)).astype(np.float32)
+    labels = np.ones(5 * n, np.float32), columns, np.arange(0, 5 * n + 1, 5)
+    return tokens, labels, rng.normal(0, 0.3, (VOCABULARY, DIM)).astype(np.float32)
 
 
 def contenders(arguments: argparse.Namespace) -> dict[str, Any]:
     import numpy as np
+    import scipy.sparse as sp
     import torch
     from torch import nn
 
-    from coattail.arrays import best_first
+    from coattail.arrays import Ragged, best_first
     from coattail.config import parse as check
     from coattail.deep import data
     from coattail.deep.build import build
     from coattail.deep.fitting import build_net, start_weights
     from coattail.deep.params import DeepParams
+
+    def drawn() -> tuple[Ragged, sp.csr_matrix, np.ndarray]:
+        tokens, labels, vectors = corpus(arguments)
+        Y = sp.csr_matrix(labels, shape=(arguments.texts, arguments.labels))
+        Y.sort_indices()
+        return Ragged(*tokens), Y, vectors
 
     class Ours:
         """AttentionXML of this library, trained and ranking as the pipeline does it."""
@@ -178,7 +192,7 @@ def contenders(arguments: argparse.Namespace) -> dict[str, Any]:
 
         def __init__(self, arguments: argparse.Namespace) -> None:
             self.arguments = arguments
-            self.tokens, self.Y, self.vectors = corpus(arguments)
+            self.tokens, self.Y, self.vectors = drawn()
             fixed = {"hidden": HIDDEN, "fc": [FC], "batch": BATCH, "lr": LR, "epochs": 1}
             fixed |= {"max_tokens": MAX_TOKENS, "clip_queue": 0, "swa_from": -1}
             fixed |= {"predict_batch": PREDICT_BATCH, "model": "attentionxml"}
@@ -251,7 +265,7 @@ def contenders(arguments: argparse.Namespace) -> dict[str, Any]:
 
         def __init__(self, arguments: argparse.Namespace) -> None:
             torch.set_num_threads(arguments.threads)
-            self.tokens, self.Y, _ = corpus(arguments)
+            self.tokens, self.Y, _ = drawn()
             self.net = PlainNet(arguments.labels)
             self.copy_weights(Same(arguments).untrained())
             rest = [p for name, p in self.net.named_parameters() if name != "words.weight"]

@@ -178,9 +178,7 @@ def test_the_cheap_head_learns_from_true_labels_while_attention_mixes() -> None:
         targets = torch.from_numpy(Y.toarray())
         encoded = net.encode(batch, None)
         net.backward_columns(encoded, targets, columns, None, torch.Generator(), batch, tail)
-        return {
-            name: p.grad.to_dense() for name, p in net.named_parameters() if p.grad is not None
-        }
+        return {name: p.grad.to_dense() for name, p in net.named_parameters() if p.grad is not None}
 
     plain, mixed = gradients(None), gradients(mixer())
     assert not torch.equal(plain["queries"], mixed["queries"])

@@ -323,7 +323,8 @@ def test_saliency_is_the_norm_of_the_gradient_of_word_vectors(encoder: str) -> N
     states, mask = net.encoder(batch, None, words=words)
     every = torch.arange(5)
     cross_entropy(net.logits(states, mask, every), pick(targets, every), None).backward()
-    torch.testing.assert_close(found_norms, words.grad.norm(dim=2))
+    # Blocks of labels add up in another order: the last digits of a float32 differ.
+    torch.testing.assert_close(found_norms, words.grad.norm(dim=2), rtol=1e-5, atol=1e-5)
     assert all(
         p.grad is None or not p.grad.any() for n, p in net.named_parameters() if "inner" in n
     )

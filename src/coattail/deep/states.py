@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coattail.arrays import Ragged
+from coattail.arrays import Ragged, atomic_file
 from coattail.deep import data
 from coattail.deep.pieces import Each, in_turn
 from coattail.progress import progress
@@ -66,19 +68,22 @@ def keep_states(
     budget_mb: int,
     batch: int,
     device: str,
+    identity: bytes,
     each: Each = in_turn,
     folder: Path | None = None,
     name: str = "encode",
 ) -> WordPieces:
     """Encode every text once and keep the states, unless they need more than ``budget_mb``.
 
-    The file has no name (it is gone when the process ends, however it ends) and lies in ``folder``,
-    else where temporary files go. ``each`` may share the batches out among threads.
+    With a ``folder`` the file is named after the encoder (``identity``) and the texts and stays, so
+    that the next training over the same texts reads it; files of other texts or encoders go when
+    all together need more than the budget. Without one it is gone when the process ends. ``each``
+    may share the batches out among threads.
     """
     plain = WordPieces(tokens, one_each=one_each)
-    rows = tokens.n if one_each else int(tokens.indptr[-1])
-    needed = rows * width * np.dtype(precision).itemsize
-    if not rows:
+    shape = (tokens.n if one_each else int(tokens.indptr[-1]), width)
+    needed = shape[0] * width * np.dtype(precision).itemsize
+    if not needed:
         return plain
     if needed > budget_mb * 1_000_000:
         log.warning(
@@ -88,20 +93,47 @@ def keep_states(
             budget_mb,
         )
         return plain
-    with tempfile.TemporaryFile(dir=folder) as file:
-        states = np.memmap(file, precision, "w+", shape=(rows, width))
 
-    def keep(chosen: NDArray[np.int64]) -> None:
-        with torch.inference_mode():
-            found = encode(plain.batch(chosen, device)).cpu().numpy()
-        if one_each:
-            states[chosen] = found
-        else:
-            for place, row in enumerate(chosen):
-                begin, end = tokens.indptr[row : row + 2]
-                states[begin:end] = found[place, : end - begin]
-        bar.advance(len(chosen))
+    def encode_to(file: Path | IO[bytes]) -> np.memmap:
+        states = np.memmap(file, precision, "w+", shape=shape)
 
-    with progress(name, tokens.n, "texts") as bar:
-        each(keep, plain.batches(batch))
-    return replace(plain, states=states)
+        def keep(chosen: NDArray[np.int64]) -> None:
+            with torch.inference_mode():
+                found = encode(plain.batch(chosen, device)).cpu().numpy()
+            if one_each:
+                states[chosen] = found
+            else:
+                for place, row in enumerate(chosen):
+                    begin, end = tokens.indptr[row : row + 2]
+                    states[begin:end] = found[place, : end - begin]
+            bar.advance(len(chosen))
+
+        with progress(name, tokens.n, "texts") as bar:
+            each(keep, plain.batches(batch))
+        return states
+
+    if folder is None:
+        with tempfile.TemporaryFile() as file:
+            return replace(plain, states=encode_to(file))
+    digest = hashlib.blake2b(identity, digest_size=16)
+    for part in (tokens.indptr, tokens.values, (shape, precision, device)):
+        digest.update(repr(part).encode() if isinstance(part, tuple) else part.tobytes())
+    path = folder / f"{digest.hexdigest()}.{precision}"
+    if path.exists() and path.stat().st_size == needed:
+        path.touch()
+        log.info("%s: states of %d texts are there from before", name, tokens.n)
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        _make_room(folder, budget_mb * 1_000_000 - needed)
+        with atomic_file(path) as unfinished:
+            encode_to(unfinished).flush()
+    return replace(plain, states=np.memmap(path, precision, "r", shape=shape))
+
+
+def _make_room(folder: Path, budget: int) -> None:
+    """Remove the files used longest ago until the others need at most ``budget`` bytes."""
+    finished = (path for path in folder.iterdir() if not path.name.startswith("."))
+    for path in sorted(finished, key=lambda path: -path.stat().st_mtime):
+        budget -= path.stat().st_size
+        if budget < 0:
+            path.unlink(missing_ok=True)

@@ -87,14 +87,14 @@ class TextModel:
             initialise(self.net_, torch.Generator().manual_seed(self.params.seed))
             start_outputs(self.net_, tokens, Y, found.vocabulary_size)
             self.net_.to(self.device_)
-            folder = None if checkpoint is None else checkpoint.parent
-            pieces = self._prepare(tokens, folder, self.params.mix in CACHEABLE, "encode train")
+            kept = None if checkpoint is None else (checkpoint.parent / "states", identity)
+            pieces = self._prepare(tokens, kept, self.params.mix in CACHEABLE, "encode train")
             fit_net(
                 self.net_,
                 self.params,
                 tokens,
                 Y,
-                self._judge(valid, folder),
+                self._judge(valid, kept),
                 device=self.device_,
                 propensity=propensity,
                 name=f"train {self.params.model}",
@@ -167,11 +167,18 @@ class TextModel:
             else:
                 self.net_ = AplcNet(self.params, n_labels, found)
 
-    def _prepare(self, tokens: Ragged, folder: Path | None, keep: bool, name: str) -> WordPieces:
-        """Texts for the network, their states kept where the encoder never changes them."""
+    def _prepare(
+        self, tokens: Ragged, kept: tuple[Path, bytes] | None, keep: bool, name: str
+    ) -> WordPieces:
+        """Texts for the network, their states kept where the encoder never changes them.
+
+        ``kept`` is the folder for them and what tells this encoder from others.
+        """
         params = self.params
         if not (keep and params.freeze_encoder) or params.cache == "none":
             return WordPieces(tokens)
+        folder, identity = kept or (None, b"")
+        pooling = params.summary if isinstance(params, AplcParams) else "pieces"
         with self._workers() as each:
             return keep_states(
                 tokens,
@@ -182,13 +189,16 @@ class TextModel:
                 budget_mb=params.cache_mb,
                 batch=params.predict_batch,
                 device=self.device_,
+                identity=identity + pooling.encode(),
                 each=each,
                 folder=folder,
                 name=name,
             )
 
     def _judge(
-        self, valid: tuple[Sequence[str], sp.csr_matrix] | None, folder: Path | None
+        self,
+        valid: tuple[Sequence[str], sp.csr_matrix] | None,
+        kept: tuple[Path, bytes] | None,
     ) -> Callable[[], float] | None:
         """A function that gives nDCG@5 on a random sample of the validation texts."""
         if valid is None:
@@ -197,7 +207,7 @@ class TextModel:
         known = as_csr(valid[1], "Y of validation")
         data.check_labels(tokens, known, "validation texts")
         tokens, Y = validation_sample(tokens, known, self.params)
-        pieces = self._prepare(tokens, folder, True, "encode valid")
+        pieces = self._prepare(tokens, kept, True, "encode valid")
         return lambda: metrics.ranked(self._rank(pieces, 5), Y, "ndcg", 5)
 
     def _rank(self, pieces: WordPieces, k: int) -> TopK:
