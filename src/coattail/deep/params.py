@@ -206,7 +206,8 @@ class _TransformerParams(_DeepParams):
         "in this precision; none: encode anew in every epoch",
     )
     cache_mb: Annotated[int, Field(ge=0)] = Field(
-        8000, description="room for all cached states; texts that need more are encoded in every epoch"
+        8000,
+        description="room for all states kept; texts that need more are encoded anew every epoch",
     )
     mix_layers: list[Positive] = Field(
         [],
