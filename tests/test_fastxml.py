@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from coattail.kernels import fastxml
 from coattail.linear.build import load
 from coattail.linear.fastxml import Fastxml, _ideal
 from coattail.linear.params import FastxmlParams
-from tests.model_contract import ModelContract, separable
+from tests.model_contract import ModelContract, digest, separable
 
 SHARED = Path(__file__).parents[1].parent / "shared" / "data"
 
@@ -30,6 +31,30 @@ class TestPfastrexml(ModelContract):
 
     def load(self, folder):
         return load(folder)
+
+
+def test_interrupted_fit_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
+    X, Y = separable()
+    monkeypatch.setenv("COATTAIL_THREADS", "1")
+    params = FastxmlParams(trees=4, C=20.0)
+    Fastxml(params).fit(X, Y).save(tmp_path / "whole")
+    grown, real = [], fastxml.grow
+
+    def dies_at_the_third(*arguments):
+        if len(grown) == 2:
+            raise KeyboardInterrupt
+        grown.append(1)
+        return real(*arguments)
+
+    monkeypatch.setattr(fastxml, "grow", dies_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        Fastxml(params, partial=tmp_path / "partial").fit(X, Y)
+    assert len(list((tmp_path / "partial").rglob("*.npz"))) == 2
+    monkeypatch.setattr(fastxml, "grow", lambda *a: (grown.append(1), real(*a))[1])
+    Fastxml(params, partial=tmp_path / "partial").fit(X, Y).save(tmp_path / "resumed")
+    assert len(grown) == 4  # two before, two now
+    assert digest(tmp_path / "whole") == digest(tmp_path / "resumed")
+    assert not (tmp_path / "partial").exists()
 
 
 def test_ideal_gain_by_hand():

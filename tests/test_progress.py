@@ -27,18 +27,27 @@ def test_a_line_tells_the_rate_and_the_time_left(now: list[float]) -> None:
 
 def test_what_an_earlier_run_did_counts_as_done_but_not_as_speed(now: list[float]) -> None:
     bar = Progress("train", 1000, "texts", every=10)
-    bar.go_on(700)
+    bar.advance(700, new=False)
     assert bar.line() == "train: 700/1,000 texts, 0 texts/s, ? left"
     bar.advance(100)
     now[0] += 10
     assert bar.line() == "train: 800/1,000 texts, 10 texts/s, 20.0 s left"
 
 
+def test_parts_read_from_an_earlier_run_count_as_done_but_not_as_speed(now: list[float]) -> None:
+    bar = Progress("train", 1000, "labels", every=10)
+    bar.advance(600, new=False)
+    bar.advance(100)
+    bar.advance(100, new=False)
+    now[0] += 10
+    assert bar.line() == "train: 800/1,000 labels, 10 labels/s, 20.0 s left"
+
+
 def test_the_last_line_says_what_this_run_did(
     now: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "coattail"), progress.progress("train", 10, "texts") as bar:
-        bar.go_on(6)
+        bar.advance(6, new=False)
         bar.advance(4)
         now[0] += 2
     assert caplog.messages == ["train: 4 texts in 2.0 s"]

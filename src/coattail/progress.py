@@ -20,12 +20,10 @@ class Progress:
         self.before = 0  # done by an earlier run that is gone on with
         self._start = self._last = time.monotonic()
 
-    def go_on(self, done: int) -> None:
-        """So much was done before; it says nothing about the speed of now."""
-        self.done = self.before = done
-
-    def advance(self, by: int = 1, note: str = "") -> None:
+    def advance(self, by: int = 1, note: str = "", new: bool = True) -> None:
+        """So much more is done; ``new: False`` if an earlier run did it."""
         self.done += by
+        self.before += 0 if new else by
         self.note = note or self.note
         self._show()
 

@@ -117,7 +117,7 @@ class Trainer:
             workers(torch.get_num_threads(), self.pieces.alone) as self.each,
             progress(self.name, n * epochs, "texts", shown=processes.leads()) as bar,
         ):
-            bar.go_on(min(self.at.epoch, epochs) * n + self.at.texts)
+            bar.advance(min(self.at.epoch, epochs) * n + self.at.texts, new=False)
             while self.at.epoch < epochs and not self.at.done:
                 self._epoch(bar)
         if not self.at.done:

@@ -43,14 +43,14 @@ def build(
     ----------
     params : OvrParams, PltParams or FastxmlParams
     trees : label trees of a ``plt``; without them it clusters the labels itself
-    partial : folder for finished groups of labels; a fit that was killed goes on from there
+    partial : folder for finished groups of labels or trees; a killed fit goes on from there
     tail : bool (L,), labels that ``tail_c`` is for; without it the rare ones of Y
     """
     if isinstance(params, OvrParams):
         return Ovr(params, partial=partial, tail=tail)
     if isinstance(params, PltParams):
         return Plt(params, trees, partial=partial, tail=tail)
-    return Fastxml(params)
+    return Fastxml(params, partial=partial)
 
 
 def load(folder: str | Path) -> Model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -25,6 +26,7 @@ from coattail.errors import ModelError
 from coattail.kernels import beam, fastxml, pool
 from coattail.kernels.sparse import constant
 from coattail.labels import counts, inverse_propensity
+from coattail.linear import solve
 from coattail.linear.ovr import check_rows
 from coattail.linear.params import FastxmlParams
 from coattail.progress import progress
@@ -59,8 +61,9 @@ class Fastxml:
     centres_ : CSR (labels, words) of unit rows, for PfastreXML; else None
     """
 
-    def __init__(self, params: FastxmlParams) -> None:
+    def __init__(self, params: FastxmlParams, *, partial: str | Path | None = None) -> None:
         self.params = params
+        self._partial = Path(partial) if partial else None
 
     def fit(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> Fastxml:
         """Grow the trees in parallel, each from its own seed."""
@@ -81,9 +84,11 @@ class Fastxml:
 
         self.trees_ = []
         with progress("instance trees", self.params.trees, "trees") as bar:
-            for tree in pool.each(one, range(self.params.trees)):
+            kept = solve.Partial(self._partial, InstanceTree, self.params, *parts(X), *parts(Y))
+            jobs = [(tree, tree) for tree in range(self.params.trees)]
+            for _, tree, new in solve.solve_all(jobs, one, kept):
                 self.trees_.append(tree)
-                bar.advance(1, f"{len(tree.right)} nodes")
+                bar.advance(1, f"{len(tree.right)} nodes", new)
         self.shape_ = (X.shape[1], Y.shape[1])
         self.centres_ = label_vectors(X, Y) if self.params.propensity else None
         return self
@@ -122,6 +127,7 @@ class Fastxml:
         return best_first(labels, self._recentred(X, labels, scores), k, "probability")
 
     def save(self, folder: str | Path) -> None:
+        """Write the model; what was kept for resuming goes."""
         with atomic_folder(folder) as out:
             (out / "params.json").write_text(self.params.model_dump_json(indent=1) + "\n")
             (out / "shape.json").write_text(json.dumps(list(self.shape_)) + "\n")
@@ -132,6 +138,8 @@ class Fastxml:
                 np.save(out / f"{field.name}.sizes.npy", sizes)
             if self.centres_ is not None:
                 save_csr(out / "centres", self.centres_)
+        if self._partial is not None:
+            shutil.rmtree(self._partial, ignore_errors=True)
 
     @classmethod
     def load(cls, folder: str | Path) -> Fastxml:

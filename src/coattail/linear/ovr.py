@@ -69,11 +69,11 @@ class Ovr:
         found: list[solve.Solved] = []
         self.bias_ = np.full(Y.shape[1], -np.inf, np.float32)
         with progress("one-vs-rest", int((counts > 0).sum()), "labels") as bar:
-            for number, solved in solve.solve_all(jobs, work, self._resumable(X, Y)):
+            for number, solved, new in solve.solve_all(jobs, work, self._resumable(X, Y)):
                 labels = jobs[number][1]
                 self.bias_[labels] = solved.bias
                 found.append(solved)
-                bar.advance(len(labels), _summary(solved))
+                bar.advance(len(labels), _summary(solved), new)
         self.W_ = _by_word(found, [labels for _, labels in jobs], X.shape[1], Y.shape[1])
         self._by_label = None
         return self
@@ -140,12 +140,10 @@ class Ovr:
         c_pos = c * solve.positive_weights(self.params, counts, n_texts)
         return c_pos.astype(np.float32), c.astype(np.float32)
 
-    def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> solve.Partial:
-        if self._partial is None:
-            return solve.Partial(None, "")
+    def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> solve.Partial[solve.Solved]:
         tail = self._tail if self._tail is not None else "by count"
-        key = solve.fingerprint(self.params, *parts(X), *parts(Y), tail)
-        return solve.Partial(self._partial, key)
+        identity = (self.params, *parts(X), *parts(Y), tail)
+        return solve.Partial(self._partial, solve.Solved, *identity)
 
     def _rank(
         self, X: sp.csr_matrix, labels: NDArray[np.int32], scores: NDArray[np.float32]

@@ -103,10 +103,10 @@ class Plt:
         n_outputs = sum(job.stop - job.start for job in jobs)
         with progress("label tree", n_outputs, "classifiers") as bar:
             work = lambda job: problems[job.tree].solve(job.node, job.start, job.stop)  # noqa: E731
-            for number, done in solve.solve_all(numbered, work, self._resumable(X, Y)):
+            for number, done, new in solve.solve_all(numbered, work, self._resumable(X, Y)):
                 job = jobs[number]
                 solved.setdefault((job.tree, job.node), []).append((job.start, done))
-                bar.advance(job.stop - job.start)
+                bar.advance(job.stop - job.start, new=new)
         self.n_words_ = X.shape[1]
         self.weights_ = [
             _assemble(problem, {v: s for (t_, v), s in solved.items() if t_ == t}, X.shape[1])
@@ -185,13 +185,11 @@ class Plt:
             ) from None
         return model
 
-    def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> solve.Partial:
-        if self._partial is None:
-            return solve.Partial(None, "")
+    def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> solve.Partial[solve.Solved]:
         shapes = [array for tree in self.trees_ for array in (tree.parent, tree.leaf)]
         tail = self._tail if self._tail is not None else "by count"
-        key = solve.fingerprint(self.params, *parts(X), *parts(Y), *shapes, tail)
-        return solve.Partial(self._partial, key)
+        identity = (self.params, *parts(X), *parts(Y), *shapes, tail)
+        return solve.Partial(self._partial, solve.Solved, *identity)
 
 
 class NodeProblems:

@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +22,7 @@ from coattail.linear.params import OvrParams, PltParams
 
 _scratch = threading.local()
 Task = TypeVar("Task")
+Result = TypeVar("Result")
 PRIMAL = np.float32(0.1)  # a gradient norm must shrink further than a dual violation for the same w
 
 
@@ -177,39 +178,46 @@ def fingerprint(*things: object) -> str:
     return digest.hexdigest()
 
 
-class Partial:
-    """Finished groups of an unfinished fit, kept in a folder named after what is computed."""
+class Partial(Generic[Result]):
+    """Finished parts of an unfinished fit, kept in a folder named after what is computed.
 
-    def __init__(self, folder: Path | None, key: str) -> None:
-        self.folder = folder / key if folder else None
+    A part is a dataclass of arrays, of the class ``kind``.
+    """
 
-    def load(self, number: int) -> Solved | None:
+    def __init__(self, folder: Path | None, kind: type[Result], *identity: object) -> None:
+        self.folder = folder / fingerprint(*identity) if folder else None
+        self.kind = kind
+
+    def load(self, number: int) -> Result | None:
         if self.folder is None:
             return None
         try:
             with np.load(self.folder / f"{number}.npz", allow_pickle=False) as z:
-                return Solved(**{name: z[name] for name in z.files})
+                return self.kind(**{name: z[name] for name in z.files})
         except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
-            return None  # not there, or cut off: train the group again
+            return None  # not there, or cut off: train the part again
 
-    def save(self, number: int, solved: Solved) -> None:
+    def save(self, number: int, part: Result) -> None:
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
             with atomic_file(self.folder / f"{number}.npz") as path, open(path, "wb") as file:
-                np.savez(file, **vars(solved))
+                np.savez(file, **vars(part))
 
 
 def solve_all(
-    jobs: Iterable[tuple[int, Task]], work: Callable[[Task], Solved], partial: Partial
-) -> Iterator[tuple[int, Solved]]:
-    """Numbered jobs through ``work``, in order; those already in ``partial`` are only read."""
+    jobs: Iterable[tuple[int, Task]], work: Callable[[Task], Result], partial: Partial[Result]
+) -> Iterator[tuple[int, Result, bool]]:
+    """Numbered jobs through ``work``, in order; those already in ``partial`` are only read.
 
-    def one(job: tuple[int, Task]) -> tuple[int, Solved]:
+    Yields number, result, and whether this run worked on it.
+    """
+
+    def one(job: tuple[int, Task]) -> tuple[int, Result, bool]:
         number, task = job
-        done = partial.load(number)
-        if done is None:
-            done = work(task)
-            partial.save(number, done)
-        return number, done
+        if (known := partial.load(number)) is not None:
+            return number, known, False
+        done = work(task)
+        partial.save(number, done)
+        return number, done, True
 
     yield from pool.each(one, jobs)
