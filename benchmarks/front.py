@@ -55,8 +55,10 @@ def main() -> None:
     for a, row in zip(POWERS[::5], powers[::5], strict=True):
         print(f"| q^{a:g} | {cells(row)} | |")
     for loss, row in zip(LOSSES, learned, strict=True):
-        gains = [row[c] - at_equal(powers, row[0], c) for c in (2, 3, 4)]
-        told = "/".join(f"{gain:+.2f}" for gain in gains)
+        told = "no power has this P@1"
+        if row[0] <= powers[:, 0].max():
+            gains = (row[c] - at_equal(powers, row[0], c) for c in (2, 3, 4))
+            told = "/".join(f"{gain:+.2f}" for gain in gains)
         print(f"| learned, {loss:g} points of P@1 allowed | {cells(row)} | {told} |")
     if arguments.to:
         draw(arguments.to / f"front-{features.stats['dataset']}.png", powers, learned)
@@ -70,7 +72,7 @@ def at_equal(powers: np.ndarray, p_at_1: float, column: int) -> float:
     """The best the powers reach at this P@1 or a higher one, straight lines between them."""
     order = np.argsort(powers[:, 0])
     best = np.maximum.accumulate(powers[order, column][::-1])[::-1]
-    return float(np.interp(p_at_1, powers[order, 0], best, right=np.nan))
+    return float(np.interp(p_at_1, powers[order, 0], best))
 
 
 def draw(path: Path, powers: np.ndarray, learned: np.ndarray) -> None:
@@ -81,7 +83,8 @@ def draw(path: Path, powers: np.ndarray, learned: np.ndarray) -> None:
 
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
     for axis, column in zip(axes, (2, 3, 4), strict=True):
-        axis.plot(powers[:, 0], powers[:, column], "o-", ms=3, color="0.5", label="q to a power")
+        near = powers[:, 0] >= learned[:, 0].min() - 2
+        axis.plot(powers[near, 0], powers[near, column], "o-", ms=3, color="0.5", label="q^a")
         axis.plot(learned[:, 0], learned[:, column], "o-", ms=4, color="C0", label="learned")
         axis.set(xlabel="P@1", ylabel=f"PSP@{COLUMNS[column][1]}")
     axes[0].legend(frameon=False)
