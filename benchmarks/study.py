@@ -45,7 +45,10 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--use", nargs="+", required=True, help="overlays, as NAME or NAME=FOLDER")
     parser.add_argument(
-        "--set", nargs="*", default=[], help="more changes, as section.key=value; null removes"
+        "--set",
+        nargs="*",
+        default=[],
+        help="more changes, as section.key=value; null removes a variant",
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--threads", type=int, default=0)
@@ -64,6 +67,8 @@ def main() -> None:
 
 def prepare(work: Path, overlays: list[str], changes: list[str], threads: int) -> Path:
     """The clone, with its params.yaml switched to what is studied."""
+    from coattail.overlay import remove
+
     clone = work / "clone"
     if not clone.exists():
         work.mkdir(parents=True, exist_ok=True)
@@ -82,9 +87,11 @@ def prepare(work: Path, overlays: list[str], changes: list[str], threads: int) -
         inner = content
         for key in path:
             inner = inner[key]
-        inner[last] = YAML(typ="safe").load(value)
-        if inner[last] is None:
-            del inner[last]
+        new = YAML(typ="safe").load(value)
+        if new is None:
+            remove(content, *path, last)
+        else:
+            inner[last] = new
     yaml.dump(content, clone / "params.yaml")
     return clone
 

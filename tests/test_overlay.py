@@ -64,6 +64,15 @@ def test_data_of_a_vectors_overlay_points_the_vectors_at_it(project):
     assert params["dataset"]["source"] is None
 
 
+def test_a_preset_may_take_out_the_last_variant(project):
+    Path("conf/preset/mine.yaml").write_text("transfer:\n  httn: null\n")
+    before = read_yaml("params.yaml")
+    assert list(before["transfer"]) == ["httn"]
+    overlay.use("preset/mine", None)
+    assert read_yaml("params.yaml") == before | {"transfer": {}}
+    assert "ensemble:  # averages of two candidates" in Path("params.yaml").read_text()
+
+
 def test_a_preset_adds_variants_and_null_takes_one_out(project):
     Path("conf/preset").mkdir(exist_ok=True)
     Path("conf/preset/mine.yaml").write_text(

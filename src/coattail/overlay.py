@@ -102,9 +102,16 @@ def _merge_section(content: Any, section: str, values: Any) -> None:
         return
     for key, value in values.items():
         if value is None and key in content[section]:
-            del content[section][key]  # null in an overlay takes a variant out
+            remove(content, section, key)  # null in an overlay takes a variant out
         elif value is not None:
             content[section][key] = value
+
+
+def remove(content: Any, section: str, key: str) -> None:
+    """Take a variant out of params.yaml's content."""
+    del content[section][key]
+    if not content[section]:
+        content[section] = {}  # the emptied one would be written with its comments, and not be YAML
 
 
 def diff(name: str, data: str | None) -> str:
