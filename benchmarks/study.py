@@ -146,12 +146,16 @@ def table(seeds: list[dict[str, Any]]) -> str:
     columns = COLUMNS | (COMPLETE if first["summary"]["complete"] else {})
     heads = ["candidate", *columns, "seconds", "PSP@5 against " + first["summary"]["base"]]
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
-    names = sorted(first["metrics"], key=lambda n: -mean_of(seeds, n, "psp_at_5"))
-    for name in names:
-        cells = ["/".join(cell(seeds, name, m) for m in group) for group in columns.values()]
-        seconds = statistics.mean(one["seconds"].get(name, 0.0) for one in seeds)
-        cells += [f"{seconds:.0f}", difference(seeds, name)]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    rows = {
+        name: [one for one in seeds if name in one["metrics"]]
+        for name in dict.fromkeys(name for one in seeds for name in one["metrics"])
+    }
+    for name, own in sorted(rows.items(), key=lambda row: -mean_of(row[1], row[0], "psp_at_5")):
+        cells = ["/".join(cell(own, name, m) for m in group) for group in columns.values()]
+        seconds = statistics.mean(one["seconds"].get(name, 0.0) for one in own)
+        cells += [f"{seconds:.0f}", difference(own, name)]
+        shown = name if len(own) == len(seeds) else f"{name} ({len(own)} of the seeds)"
+        lines.append(f"| {shown} | {' | '.join(cells)} |")
     texts, labels = first["summary"]["texts"], first["summary"]["labels"]
     seed_word = "1 seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
     return "\n".join([*lines, "", f"{texts:,} test texts, {labels:,} labels, {seed_word}."])
