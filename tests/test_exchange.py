@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from mlflow import MlflowClient
 
-from coattail import exchange, lineage
+from coattail import exchange, experiments, lineage
 from coattail.cli import main
 from coattail.errors import ConfigError, DataError, TrackingError
 from coattail.tracking import imported
@@ -318,3 +318,11 @@ def test_experiments_on_a_cluster_of_two_come_back_complete(done, tmp_path, monk
     project.dvc("exp", "apply", "dismec-C-3")
     assert "Running stage" not in project.dvc("repro")
     assert project.params()["train_linear"]["dismec"]["C"] == 3
+
+
+def test_an_experiment_that_mlflow_did_not_take_is_said_with_the_remedy(monkeypatch):
+    finished = experiments.Finished("c-3", "far", 1.0, b"", {}, shown=False)
+    monkeypatch.setattr(experiments, "run_all", lambda *_: [("c-3", finished, "")])
+    output = CliRunner().invoke(main, ["queue", "-S", "c=3"]).output
+    assert "done    c-3  (1 s on far)" in output
+    assert "show them with: dvc exp apply c-3 && coattail sync" in output

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
+from mlflow.exceptions import MlflowException
 
 from coattail.pipeline import candidates
 from coattail.tracking import view
 from coattail.tracking.publish import Shown, publish
 from coattail.tracking.record import RunRecord
-from coattail.tracking.store import Store
+from coattail.tracking.store import Store, insist
 
 PARAMS = {
     "dataset": {"name": "toy"},
@@ -120,3 +122,32 @@ def test_the_experiment_gets_a_view_of_candidates_and_keeps_a_description_of_its
     tags = store.client.get_experiment(store.experiment_id).tags
     assert tags[view.NOTE] == "Mine."
     assert "metrics.`p_at_1`" in tags[f"{view.SHARED}{view.KEY}"]
+
+
+def test_several_who_publish_at_once_do_not_trip_over_each_other(store):
+    stores = [Store(f"race-{number}") for number in range(8) for _ in range(2)]
+
+    def describe(one):
+        view.describe(one, ["p_at_1"], "p_at_1")
+        return store.client.get_experiment(one.experiment_id).tags[view.NOTE]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(describe, stores))
+
+
+def test_a_row_that_another_client_inserted_is_written_again_and_other_errors_are_not():
+    complaints = iter(["(sqlite3.IntegrityError) UNIQUE constraint", "psycopg UniqueViolation", ""])
+
+    def write():
+        complaint = next(complaints)
+        if complaint:
+            raise MlflowException(complaint)
+        return "written"
+
+    assert insist(write) == "written"
+    complaints = iter(["(sqlite3.IntegrityError)"] * 4)
+    with pytest.raises(MlflowException, match="IntegrityError"):
+        insist(write)
+    complaints = iter(["no such table", ""])
+    with pytest.raises(MlflowException, match="no such table"):
+        insist(write)

@@ -77,6 +77,9 @@ def queue(sets: tuple[str, ...], file: TextIO | None, on: str, name: str | None)
             click.echo(f"{click.style('failed', fg='red')}  {title}: {error}", err=True)
         else:
             click.echo(f"done    {title}  ({result.seconds:.0f} s on {result.host})")
+            if not result.shown:
+                remedy = f"dvc exp apply {title} && coattail sync"
+                click.echo(f"        MLflow did not take its results; show them with: {remedy}")
     click.echo("compare them: dvc exp show --only-changed")
     sys.exit(1 if failed else 0)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import logging
 import os
 import re
@@ -28,6 +29,7 @@ from coattail.errors import CoattailError, ConfigError
 from coattail.tracking.delivery import outbox
 from coattail.tracking.record import git_tags
 from coattail.tracking.store import address, dataset_name, open_store
+from coattail.workspace import PUBLISHED
 
 log = logging.getLogger("coattail")
 
@@ -58,6 +60,7 @@ class Finished:
     seconds: float
     bundle: bytes  # the experiment's commit and ref
     undelivered: dict[str, str]  # run records that MLflow did not take
+    shown: bool  # whether MLflow took the results
 
 
 def grid(overrides: Iterable[str]) -> list[tuple[str, ...]]:
@@ -229,6 +232,7 @@ def run_one(task: Task) -> Finished:
             time.monotonic() - began,
             _bundle(clone, task),
             {path.name: path.read_text() for path in waiting.glob("*.json")},
+            json.loads((clone / PUBLISHED).read_text())["parent_run_id"] is not None,
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -15,7 +15,7 @@ from coattail.tracking import view
 from coattail.tracking.delivery import complete
 from coattail.tracking.origin import STAGE, made_now, stage_origin
 from coattail.tracking.record import Point, RunRecord, flatten, git_edits, now
-from coattail.tracking.store import KIND, UID, Store, pipeline_key, user_name
+from coattail.tracking.store import KIND, UID, Store, insist, pipeline_key, user_name
 
 log = logging.getLogger("coattail")
 
@@ -230,7 +230,7 @@ def _register(store: Store, shown: Shown, run_id: str) -> str | None:
     name = f"coattail-{shown.dataset}"
     before = store.client.search_model_versions(f"run_id = '{run_id}'")
     if before:  # an interrupted publish came as far as this
-        store.client.set_registered_model_alias(name, ALIAS, before[0].version)
+        _name_best(store, name, before[0].version)
         return str(before[0].version)
     try:
         store.client.create_registered_model(name)
@@ -244,8 +244,12 @@ def _register(store: Store, shown: Shown, run_id: str) -> str | None:
         tags={"candidate": shown.best},
         model_id=models[0].model_id,
     ).version
-    store.client.set_registered_model_alias(name, ALIAS, version)
+    _name_best(store, name, version)
     return str(version)
+
+
+def _name_best(store: Store, model: str, version: str) -> None:
+    insist(lambda: store.client.set_registered_model_alias(model, ALIAS, version))
 
 
 def _points(values: dict[str, float]) -> list[Point]:

@@ -13,7 +13,8 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -103,6 +104,8 @@ class Store:
         return FileLock(folder / "coattail-tracking.lock", timeout=120)
 
     def _experiment(self, name: str) -> str:
+        from mlflow.exceptions import MlflowException
+
         found = self.client.get_experiment_by_name(name)
         if found is None:
             # Only the embedded store needs a place of its own; a server decides for itself.
@@ -110,7 +113,12 @@ class Store:
             place = (root() / "mlartifacts").as_uri() if local else None
             # The tag makes the UI open in its view for trained models rather than for prompts.
             tags = {"mlflow.experimentKind": "custom_model_development"}
-            return str(self.client.create_experiment(name, artifact_location=place, tags=tags))
+            try:
+                return str(self.client.create_experiment(name, artifact_location=place, tags=tags))
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+                found = self.client.get_experiment_by_name(name)  # somebody else was quicker
         if found.lifecycle_stage == "deleted":
             self.client.restore_experiment(found.experiment_id)
         return str(found.experiment_id)
@@ -267,6 +275,24 @@ def outages() -> tuple[type[Exception], ...]:
 
     lines = (RequestException, ConnectionError, TimeoutError)
     return (TrackingError, MlflowException, SQLAlchemyError, *lines)
+
+
+def insist(write: Callable[[], T], tries: int = 4) -> T:
+    """The result of a write, repeated where another client has inserted the same row meanwhile.
+
+    MLflow looks for a row and then inserts it, so of two clients that set the same tag or alias for
+    the first time one gets the database's complaint. Its second try finds the row.
+    """
+    from mlflow.exceptions import MlflowException
+
+    for number in range(1, tries):
+        try:
+            return write()
+        except MlflowException as error:
+            if not re.search("IntegrityError|UniqueViolation", str(error)):
+                raise
+            time.sleep(0.1 * number)
+    return write()
 
 
 def open_store(experiment: str) -> Store:

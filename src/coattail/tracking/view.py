@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from coattail.tracking.store import KIND, Store
+from coattail.tracking.store import KIND, Store, insist
 
 SHARED = "mlflow.sharedViewState."
 KEY = "candidates"
@@ -43,7 +44,7 @@ def describe(store: Store, metrics: Sequence[str], sort: str) -> None:
         wanted[NOTE] = text  # a description that somebody wrote stays
     for key, value in wanted.items():
         if there.get(key) != value:
-            store.client.set_experiment_tag(store.experiment_id, key, value)
+            insist(partial(store.client.set_experiment_tag, store.experiment_id, key, value))
 
 
 def candidates(store: Store) -> str:
