@@ -1,11 +1,14 @@
 """Time and memory of a label tree as the number of labels grows.
 
     python benchmarks/growth.py --labels 10000,100000,670000 --threads 2
+    python benchmarks/growth.py --labels 10000,100000 --peers PEERS --bench ../shared/bench
 
 Texts are drawn as sparse rows (0.75 texts and about 4 labels per text, 75 words a text; a label has
 five words of its own, its group of fifty shares twenty, the rest is noise by Zipf). Every size runs
 in a process of its own. The last column is seconds (tree and training) per nnz x log2 L, relative
-to the smallest size: 1 is proportional, 1.2 is a fifth more than that.
+to the smallest size: 1 is proportional, 1.2 is a fifth more than that. With --peers (a folder with
+a virtual environment ``libpecos``, see the README of --bench) PECOS XR-Linear trains on the same
+texts, by its defaults with a tree of the same shape.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -23,12 +27,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+TEST = 5000  # texts to predict
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--labels", default="10000,100000,670000")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--peers", type=Path)
+    parser.add_argument("--bench", type=Path, default=Path("../shared/bench"))
     parser.add_argument("--child", type=int, default=0)
     arguments = parser.parse_args()
     os.environ["COATTAIL_THREADS"] = str(arguments.threads)
@@ -42,6 +50,13 @@ def main() -> None:
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         print(rows[-1], flush=True)
+    show("coattail", rows)
+    if arguments.peers:
+        show("PECOS XR-Linear", [pecos(row, arguments) for row in rows])
+
+
+def show(title: str, rows: list[dict[str, Any]]) -> None:
+    print(f"\n{title}\n")
     print("| labels | texts | nnz | tree s | train s | texts/s | peak MB | P@1 | s/(nnz log L) |")
     print("| --- " * 9 + "|")
     for row in rows:
@@ -50,6 +65,33 @@ def main() -> None:
             f"| {row['train']:.1f} | {row['rate']:,.0f} | {row['peak']:,.0f} | {row['p1']:.3f} "
             f"| {rate(row) / rate(rows[0]):.2f} |"
         )
+
+
+def pecos(ours: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
+    """The same texts given to PECOS; its tree is part of its training time."""
+    from coattail.xmc import write_xmc
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sizes = {"train": (ours["texts"], 0), "test": (TEST, 1)}
+        for split, (n, stream) in sizes.items():
+            X, Y = texts(n, ours["labels"], arguments.seed, stream)
+            write_xmc(folder / f"{split}.txt", X, Y)
+        python = arguments.peers / "libpecos" / "bin" / "python"
+        command = [python, arguments.bench / "libpecos" / "bench.py", "--algo", "xrlinear"]
+        command += ["--train", folder / "train.txt", "--test", folder / "test.txt"]
+        command += ["--threads", arguments.threads, "--out", folder / "result.json"]
+        subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
+        result = json.loads((folder / "result.json").read_text())
+        top = np.load(next(folder.glob("result*.npz")))["indices"][:, 0]
+    hits = np.asarray(Y[np.arange(TEST), np.maximum(top, 0)]).ravel()
+    return ours | {
+        "tree": 0.0,
+        "train": result["train_seconds"],
+        "rate": TEST / result["predict_seconds"],
+        "peak": result["peak_rss_mb"],
+        "p1": float(hits.mean()),
+    }
 
 
 def rate(row: dict[str, Any]) -> float:
@@ -88,7 +130,7 @@ def measure(n_labels: int, seed: int) -> dict[str, Any]:
     small = texts(1500, 500, seed, 2)
     Plt(PltParams(), tree.build(tree.BalancedTree(), *small)).fit(*small).predict(small[0], 5)
     X, Y = texts(int(0.75 * n_labels), n_labels, seed, 0)
-    Xt, Yt = texts(5000, n_labels, seed, 1)
+    Xt, Yt = texts(TEST, n_labels, seed, 1)
     start = time.perf_counter()
     # Shallow and wide: 16 children per node, about a hundred labels per leaf.
     trees = tree.build(tree.ShallowTree(leaf=100, group=16, levels=8), X, Y)

@@ -2,27 +2,34 @@
 
 from coattail import runner, tracking
 from coattail.arrays import TopK
-from coattail.features import Features
+from coattail.features import Features, Split
 from coattail.rerank import Reranker, RerankParams
 
 
 def main(variant: str) -> None:
     params = runner.section("rerank", variant, RerankParams)
     with tracking.stage("rerank", variant, params) as run:
-        labels = Features("data/features")
-        valid = TopK.load(f"data/ranked/{params.base}/valid.npz")
-        test = TopK.load(f"data/ranked/{params.base}/test.npz")
-        model = Reranker(params).fit(
-            valid, labels.Y("valid"), labels.counts, labels.inverse_propensity
-        )
+        features = Features("data/features")
+        model = Reranker(params, features.label_names)
+        valid, valid_texts = _ranked("valid", params, features, model)
+        test, test_texts = _ranked("test", params, features, model)
+        Y = features.Y("valid")
+        model.fit(valid, Y, features.counts, features.inverse_propensity, valid_texts)
         model.save(f"data/models/{variant}")
-        model.predict(valid, valid.k).save(f"data/ranked/{variant}/valid.npz")
-        model.predict(test, test.k).save(f"data/ranked/{variant}/test.npz")
+        model.predict(valid, valid.k, valid_texts).save(f"data/ranked/{variant}/valid.npz")
+        model.predict(test, test.k, test_texts).save(f"data/ranked/{variant}/test.npz")
         if model.learned_:
             chosen, base = model.learned_.chosen, model.learned_.base
             run.note(calibration=chosen.calibration)
             run.metrics({"t_first": chosen.first, "t_rest": chosen.rest, "power": chosen.power})
             run.metrics({"valid_psp_gain": chosen.psp_at_k - base.psp_at_k})
+
+
+def _ranked(
+    split: Split, params: RerankParams, features: Features, model: Reranker
+) -> tuple[TopK, list[str] | None]:
+    texts = features.texts(split) if model.reads_texts else None
+    return TopK.load(f"data/ranked/{params.base}/{split}.npz"), texts
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ FLOORS: dict[str, int] = {
     "metrics": 4,
     "reorder": 4,
     "calibration": 5,
+    "naming": 4,
     "losses": 5,
     "augment": 5,
     "rerank": 5,

@@ -8,6 +8,8 @@ All maps see a ranking only, (n, k) labels and scores, so any model's output wil
     context    logistic regression on the score (a broken line), the label's frequency, the rank
                and the best score of the text, so that a rare label's 0.3 may mean another
                probability than a frequent label's 0.3
+    names      the same and how the label's name stands in the text (naming.EVIDENCE), each as a
+               broken line, and products of any two
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from scipy.special import expit
 from coattail.arrays import TopK, as_csr
 from coattail.errors import DataError, ModelError
 
-Name = Literal["plain", "platt", "isotonic", "context"]
+Name = Literal["plain", "platt", "isotonic", "context", "names"]
 Floats = NDArray[np.float64]
 
 # Above margin 1 the map of the hinge is flat. This slope keeps labels there in order of margin; it
@@ -32,6 +34,10 @@ SLOPE = 1e-3
 LOW, HIGH = 1e-9, 1 - 1e-6
 # Ranks that a fit looks at: the top of a list decides, the far end is noise a thousand times over.
 FIT_RANKS = 50
+# `names` has many columns: it fits on fewer ranks and not on all of very many texts, and is
+# computed for so many texts at once. Its lines break at these quantiles of the first ranks.
+NAMES_RANKS, NAMES_TEXTS, BLOCK = 30, 10_000, 1_000
+BREAKS, BREAK_RANKS = (0.1, 0.3, 0.5, 0.7, 0.9), 10
 
 
 def hinge_probability(margins: NDArray) -> Floats:
@@ -69,7 +75,13 @@ class Calibration:
         self.name: Name = name
         self.state_: dict[str, Any] = {}
 
-    def fit(self, topk: TopK, hits: NDArray[np.bool_], frequency: Floats) -> Calibration:
+    def fit(
+        self,
+        topk: TopK,
+        hits: NDArray[np.bool_],
+        frequency: Floats,
+        evidence: Floats | None = None,
+    ) -> Calibration:
         """Learn from a ranking and which of its labels are true.
 
         Parameters
@@ -78,12 +90,17 @@ class Calibration:
         hits : bool (n, k)
         frequency : float (L,)
             Training texts of every label; labels without one are left out of the fit.
+        evidence : float (n, k, e), for ``names``
 
         Returns
         -------
         self; without a single hit nothing can be learned and the map is ``plain``.
         """
-        short = topk.head(min(topk.k, FIT_RANKS))
+        if self.name == "names":
+            rows = slice(None, None, -(-topk.n // NAMES_TEXTS) or 1)
+            topk, hits = TopK(topk.labels[rows], topk.scores[rows], topk.kind), hits[rows]
+            evidence = _wanted(evidence)[rows, :NAMES_RANKS]
+        short = topk.head(min(topk.k, NAMES_RANKS if self.name == "names" else FIT_RANKS))
         use = short.labels >= 0
         use &= frequency[np.maximum(short.labels, 0)] > 0
         truth = hits[:, : short.k][use].astype(np.float64)
@@ -95,9 +112,11 @@ class Calibration:
             self.state_ = _fit_isotonic(z, truth)
             return self
         ranks = np.broadcast_to(np.arange(1, short.k + 1), short.labels.shape)[use]
-        if self.name == "context":
+        if self.name in ("context", "names"):
             self.state_ = _fit_isotonic(z, truth)
-        features = self._features(short, frequency)[use]
+        if self.name == "names":
+            self.state_ |= _scales(self._facts(short, frequency, evidence), use)
+        features = self._features(short, frequency, evidence)[use]
         mean, spread = features.mean(axis=0), features.std(axis=0)
         spread = np.where(spread > 1e-9, spread, 1)
         weights = _logistic((features - mean) / spread, truth, 1 / ranks)
@@ -106,7 +125,7 @@ class Calibration:
         self.state_["intercept"] = _round(weights[:1] - mean @ slopes)[0]
         return self
 
-    def __call__(self, topk: TopK, frequency: Floats) -> Floats:
+    def __call__(self, topk: TopK, frequency: Floats, evidence: Floats | None = None) -> Floats:
         """Probabilities (n, k), 0 where there is no label."""
         if self.name == "plain":
             return probabilities(topk)
@@ -115,24 +134,42 @@ class Calibration:
             out = np.interp(z, self.state_["scores"], self.state_["values"])
             out = (out + SLOPE * expit(z)) / (1 + SLOPE)  # keeps the order on flat pieces
         else:
-            logit = self._features(topk, frequency) @ np.asarray(self.state_["slopes"])
-            out = expit(logit + self.state_["intercept"])
+            out = expit(self._logits(topk, frequency, evidence) + self.state_["intercept"])
         return np.where(topk.labels < 0, 0.0, np.clip(out, LOW, HIGH))
 
-    def _features(self, topk: TopK, frequency: Floats) -> Floats:
+    def _logits(self, topk: TopK, frequency: Floats, evidence: Floats | None) -> Floats:
+        slopes, out = np.asarray(self.state_["slopes"]), np.empty(topk.labels.shape)
+        for begin in range(0, topk.n, BLOCK):
+            rows = slice(begin, begin + BLOCK)
+            some = TopK(topk.labels[rows], topk.scores[rows], topk.kind)
+            known = None if evidence is None else evidence[rows]
+            out[rows] = self._features(some, frequency, known) @ slopes
+        return out
+
+    def _features(self, topk: TopK, frequency: Floats, evidence: Floats | None) -> Floats:
         """(n, k, features) of the logistic maps."""
-        z = _scale(topk)
         if self.name == "platt":
-            return z[:, :, None]
-        u = np.log1p(frequency)[np.maximum(topk.labels, 0)]
-        rank = np.broadcast_to(np.log(np.arange(1, topk.k + 1)), z.shape)
-        best = np.broadcast_to(z[:, :1], z.shape)
-        shape = np.interp(z, self.state_["scores"], self.state_["values"])
-        shape = np.clip(shape, 1e-4, 1 - 1e-4)
-        g = np.log(shape / (1 - shape))
+            return _scale(topk)[:, :, None]
+        if self.name == "names":
+            facts = self._facts(topk, frequency, _wanted(evidence))
+            facts = (facts - self.state_["centre"]) / np.asarray(self.state_["spread"])
+            return _crossed(facts, self.state_["breaks"])
+        z, u, g, rank, best = np.moveaxis(self._facts(topk, frequency), -1, 0)
         rare = [np.maximum(0, np.log1p(edge) - u) for edge in (3, 10, 50)]
         columns = [z, u, z * u, g, g * u, *rare, rank, rank * u, rank * g, best, best * u, best * g]
         return np.stack(columns, axis=-1)
+
+    def _facts(self, topk: TopK, frequency: Floats, evidence: Floats | None = None) -> Floats:
+        """(n, k, 5 + e): score, frequency, calibrated score, rank, best score, evidence."""
+        z = _scale(topk)
+        u = np.log1p(frequency)[np.maximum(topk.labels, 0)]
+        shape = np.interp(z, self.state_["scores"], self.state_["values"])
+        shape = np.clip(shape, 1e-4, 1 - 1e-4)
+        g = np.log(shape / (1 - shape))
+        rank = np.broadcast_to(np.log(np.arange(1, topk.k + 1)), z.shape)
+        best = np.broadcast_to(z[:, :1], z.shape)
+        facts = np.stack([z, u, g, rank, best], axis=-1)
+        return facts if evidence is None else np.concatenate([facts, evidence], axis=-1)
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, **self.state_}
@@ -143,6 +180,7 @@ class Calibration:
         made = cls(state.pop("name"))
         wanted = {"platt": {"slopes", "intercept"}, "isotonic": {"scores", "values"}}
         wanted["context"] = wanted["platt"] | wanted["isotonic"]
+        wanted["names"] = wanted["context"] | {"centre", "spread", "breaks"}
         if set(state) != wanted.get(made.name, set()):
             raise ModelError(f"calibration {made.name!r} has parts {sorted(state)}; train it again")
         made.state_ = state
@@ -156,6 +194,31 @@ def _scale(topk: TopK) -> Floats:
         return np.clip(scores, -10, 10)
     p = np.clip(scores, 1e-6, 1 - 1e-6)
     return np.asarray(np.log(p / (1 - p)))
+
+
+def _wanted(evidence: Floats | None) -> Floats:
+    if evidence is None:
+        raise DataError("calibration names reads the texts themselves; give them with the ranking")
+    return evidence
+
+
+def _scales(facts: Floats, use: NDArray[np.bool_]) -> dict[str, Any]:
+    """Centre and spread of every fact, and where its broken line breaks on that scale."""
+    centre, spread = facts[use].mean(axis=0), facts[use].std(axis=0)
+    spread = np.where(spread > 1e-9, spread, 1)
+    top = ((facts - centre) / spread)[:, :BREAK_RANKS][use[:, :BREAK_RANKS]]
+    breaks = [sorted(set(_round(np.quantile(column, BREAKS)))) for column in top.T]
+    return {"centre": _round(centre), "spread": _round(spread), "breaks": breaks}
+
+
+def _crossed(facts: Floats, breaks: list[list[float]]) -> Floats:
+    """Every fact, its part above each break, and the product of any two facts."""
+    count = facts.shape[-1]
+    above = [
+        np.maximum(0, facts[..., i] - edge) for i, edges in enumerate(breaks) for edge in edges
+    ]
+    products = [facts[..., i] * facts[..., j] for i in range(count) for j in range(i, count)]
+    return np.concatenate([facts, np.stack([*above, *products], axis=-1)], axis=-1)
 
 
 def _fit_isotonic(z: Floats, truth: Floats) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from coattail.calibration import Calibration, Floats, Name, probabilities, true_
 from coattail.config import Params, parse
 from coattail.errors import DataError, ModelError
 from coattail.labels import counts as count_labels
+from coattail.naming import Names
 
 
 class RerankParams(Params):
@@ -40,7 +41,9 @@ class RerankParams(Params):
     )
     power: float = Field(0.5, ge=0.0, le=4.0, description="exponent of q (strategy power)")
     calibration: Name | None = Field(
-        None, description="plain, platt, isotonic or context; null: context if learned, else plain"
+        None,
+        description="plain, platt, isotonic, context or names (which reads the names of labels and "
+        "the texts); null: context if learned, else plain",
     )
     k: int = Field(5, ge=1, le=100, description="learned: depth k of the goal")
     goal: Literal["mean_psp", "psp"] = Field(
@@ -133,6 +136,7 @@ def learn(
     counts: NDArray,
     inverse_propensity: Floats,
     params: RerankParams,
+    evidence: Floats | None = None,
 ) -> Learned:
     """Choose calibration and weights on validation texts.
 
@@ -150,6 +154,8 @@ def learn(
         Texts per label in train and validation together.
     inverse_propensity : float (L,)
         q of the same counts.
+    evidence : float (n, list, e)
+        What the names of labels say, for the calibration of that name.
     """
     if topk.n == 0:
         raise DataError("learned weights need validation texts, got none; use a fixed strategy")
@@ -166,7 +172,7 @@ def learn(
     for name in names:
         eta = probabilities(topk)
         if name != "plain":
-            eta = _cross_fit(name, topk, hits, train, params)
+            eta = _cross_fit(name, topk, hits, train, params, evidence)
         points += truth.walk(name, eta, grid)
     powers = [truth.power(probabilities(topk), a) for a in np.linspace(0, 2, 21)]
     chosen = _best([*points, *powers, truth.base], truth.base, params)
@@ -176,22 +182,36 @@ def learn(
 class Reranker:
     """A reranking as a model folder: weights for the first rank and the rest, and a calibration."""
 
-    def __init__(self, params: RerankParams) -> None:
+    def __init__(self, params: RerankParams, label_names: list[str] | None = None) -> None:
         self.params = params
+        self.names_ = Names(label_names or []) if params.calibration == "names" else None
         self.weights_: NDArray[np.float32]  # (2, L): first rank, other ranks
         self.frequency_: NDArray[np.int64]  # (L,) training texts
         self.calibration_ = Calibration("plain")
         self.learned_: Learned | None = None
 
+    @property
+    def reads_texts(self) -> bool:
+        """Whether fit and predict need the texts beside the ranking."""
+        return self.names_ is not None
+
     def fit(
-        self, topk: TopK, Y: sp.csr_matrix, counts: NDArray, inverse_propensity: Floats
+        self,
+        topk: TopK,
+        Y: sp.csr_matrix,
+        counts: NDArray,
+        inverse_propensity: Floats,
+        texts: list[str] | None = None,
     ) -> Reranker:
         """From the base's ranking of the validation texts; arguments as for `learn`."""
+        if self.names_ and len(self.names_.names) != Y.shape[1]:
+            raise DataError(f"{len(self.names_.names)} names for {Y.shape[1]} labels")
+        evidence = self._evidence(topk, texts)
         self.frequency_ = _train_counts(counts, Y)
         name: Name = self.params.calibration or "plain"
         q = np.asarray(inverse_propensity, np.float64)
         if self.params.strategy == "learned":
-            self.learned_ = learn(topk, Y, counts, inverse_propensity, self.params)
+            self.learned_ = learn(topk, Y, counts, inverse_propensity, self.params, evidence)
             point = self.learned_.chosen
             name, q = point.calibration, q**point.power
             weights = np.stack([(1 - t) + t * q for t in (point.first, point.rest)])
@@ -201,17 +221,25 @@ class Reranker:
             weights[:, self.frequency_ == 0] = 0
         self.weights_ = weights.astype(np.float32)
         hits = true_places(topk, Y)
-        self.calibration_ = Calibration(name).fit(topk, hits, self.frequency_.astype(np.float64))
+        self.calibration_ = Calibration(name).fit(
+            topk, hits, self.frequency_.astype(np.float64), evidence
+        )
         return self
 
-    def predict(self, topk: TopK, k: int) -> TopK:
+    def _evidence(self, topk: TopK, texts: list[str] | None) -> Floats | None:
+        if self.names_ is None or texts is None:
+            return None
+        return self.names_.evidence(texts, topk.labels)
+
+    def predict(self, topk: TopK, k: int, texts: list[str] | None = None) -> TopK:
         """Sort a ranking of the same base again."""
         if topk.labels.size and topk.labels.max() >= self.weights_.shape[1]:
             raise ModelError(
                 f"the ranking names label {topk.labels.max()} but the reranker was fitted for "
                 f"{self.weights_.shape[1]} labels; run dvc repro"
             )
-        eta = self.calibration_(topk, self.frequency_.astype(np.float64))
+        evidence = self._evidence(topk, texts)
+        eta = self.calibration_(topk, self.frequency_.astype(np.float64), evidence)
         return _sort(topk, eta, self.weights_[0], self.weights_[1], k)
 
     def save(self, folder: str | Path) -> None:
@@ -219,6 +247,7 @@ class Reranker:
             "params": self.params.model_dump(),
             "calibration": self.calibration_.to_json(),
             "learned": asdict(self.learned_) if self.learned_ else None,
+            "names": self.names_.names if self.names_ else None,
         }
         with atomic_folder(folder) as temporary:
             (temporary / "params.json").write_text(json.dumps(content, indent=1) + "\n")
@@ -230,7 +259,10 @@ class Reranker:
         folder = Path(folder)
         try:
             content = json.loads((folder / "params.json").read_text())
-            model = cls(parse(content["params"], RerankParams, str(folder / "params.json")))
+            params: RerankParams = parse(
+                content["params"], RerankParams, str(folder / "params.json")
+            )
+            model = cls(params, content.get("names"))
             model.weights_ = np.load(folder / "weights.npy", allow_pickle=False)
             model.frequency_ = np.load(folder / "frequency.npy", allow_pickle=False)
             model.calibration_ = Calibration.from_json(content["calibration"])
@@ -330,7 +362,12 @@ def _sort(topk: TopK, eta: Floats, first: NDArray, rest: NDArray, k: int) -> Top
 
 
 def _cross_fit(
-    name: Name, topk: TopK, hits: NDArray[np.bool_], train: NDArray, params: RerankParams
+    name: Name,
+    topk: TopK,
+    hits: NDArray[np.bool_],
+    train: NDArray,
+    params: RerankParams,
+    evidence: Floats | None,
 ) -> Floats:
     """Probabilities (n, list), each text's by a calibration that has not seen it."""
     frequency = train.astype(np.float64)
@@ -338,8 +375,9 @@ def _cross_fit(
     eta = np.zeros(topk.labels.shape)
     for number in range(params.folds):
         out, rest = fold == number, fold != number
-        map_ = Calibration(name).fit(_rows(topk, rest), hits[rest], frequency)
-        eta[out] = map_(_rows(topk, out), frequency)
+        seen, new = (None if evidence is None else evidence[part] for part in (rest, out))
+        map_ = Calibration(name).fit(_rows(topk, rest), hits[rest], frequency, seen)
+        eta[out] = map_(_rows(topk, out), frequency, new)
     return eta
 
 

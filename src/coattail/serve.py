@@ -139,7 +139,7 @@ class Tagger:
                 first, second = (self._rank(source, texts) for source in candidate.sources)
                 top = model.predict(first, second, LISTED)
             case "rerank":
-                top = model.predict(self._rank(candidate.sources[0], texts), LISTED)
+                top = model.predict(self._rank(candidate.sources[0], texts), LISTED, texts)
             case _ if getattr(model, "reads", "tokens") == "texts":
                 top = model.predict(texts, LISTED)
             case _:

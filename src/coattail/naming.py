@@ -1,0 +1,90 @@
+"""How the name of a label stands in a text: evidence that needs no training text of the label.
+
+A rare label has few texts to learn from, but often a name that people chose to describe it. What is
+measured for a text and a label:
+
+    cover        share of the name's words in the text; those of few names weigh more
+    strength     the same with the logarithm of how often each stands there
+    stems        share of them that the text has in this or another form: the same beginning
+    phrase       logarithm of how often the whole name stands in the text, word by word
+    title_cover, title_stems, title_phrase   the same in the title: the first line, at most TITLE
+                 words of it, and whether the whole name stands there
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coattail.errors import DataError
+from coattail.text import tokenize
+
+TITLE = 64  # words
+STEM = 5  # letters that two forms of a word share
+EVIDENCE = (
+    "cover", "strength", "stems", "phrase", "title_cover", "title_stems", "title_phrase",
+)  # fmt: skip
+
+
+class Names:
+    """Label names ready to be looked up in texts."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self._words = [tokenize(name.replace("_", " ")) for name in names]
+        uses = Counter(word for words in self._words for word in set(words))
+        weight = {word: 1 + math.log(len(names) / count) for word, count in uses.items()}
+        self._weights = [[weight[word] for word in words] for words in self._words]
+        self._phrases = [f" {' '.join(words)} " for words in self._words]
+
+    def evidence(self, texts: list[str], labels: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+        """(n, k, len(EVIDENCE)) for the labels (n, k) of a ranking; 0 where a label is -1."""
+        if len(texts) != len(labels):
+            raise DataError(f"the ranking has {len(labels)} texts, but {len(texts)} were given")
+        out = np.zeros((*labels.shape, len(EVIDENCE)))
+        for text, listed, row in zip(texts, labels.tolist(), out, strict=True):
+            seen = _Seen(text)
+            for place, label in enumerate(listed):
+                if label >= 0 and self._words[label]:
+                    row[place] = self._look(label, seen)
+        return out
+
+    def _look(self, label: int, text: _Seen) -> tuple[float, ...]:
+        cover = strength = stems = title_cover = title_stems = 0.0
+        for word, weight in zip(self._words[label], self._weights[label], strict=True):
+            stem = word[:STEM]
+            if stem not in text.stems:
+                continue
+            stems += weight
+            title_stems += weight * (stem in text.title_stems)
+            if count := text.counts.get(word, 0):
+                cover += weight
+                strength += weight * math.log1p(count)
+                title_cover += weight * (word in text.title_words)
+        total = sum(self._weights[label])
+        phrase = title_phrase = 0.0
+        if cover == total:  # rarely, so most texts are not searched
+            phrase = math.log1p(text.whole.count(self._phrases[label]))
+            title_phrase = float(self._phrases[label] in text.title)
+        return (
+            *(cover / total, strength / total, stems / total, phrase),
+            *(title_cover / total, title_stems / total, title_phrase),
+        )
+
+
+class _Seen:
+    """A text, taken apart for many look-ups."""
+
+    def __init__(self, text: str) -> None:
+        words = tokenize(text)
+        title = tokenize(text.lstrip().partition("\n")[0])[:TITLE]
+        self.counts = Counter(words)
+        self.stems = {word[:STEM] for word in self.counts}
+        self.title_words = set(title)
+        self.title_stems = {word[:STEM] for word in title}
+        self.whole = f" {' '.join(words)} "
+        self.title = f" {' '.join(title)} "
