@@ -104,8 +104,10 @@ def test_an_edited_tree_is_flagged_and_its_difference_kept(done, tmp_path):
     shutil.copytree(done.folder, tmp_path / "edited", symlinks=True)
     edited = Clone(tmp_path / "edited")
     (edited.folder / "mlflow.db").unlink()
-    edited.edit({"rerank.dismec-rerank": {"strategy": "learned"}})
+    edited.edit({"rerank.dismec-rerank": {"strategy": "learned", "calibration": "names"}})
     edited.dvc("repro")
+    words = ["tag", "--candidate", "dismec-rerank", "-k", "2", "some words"]
+    assert len(edited.run("coattail", *words).splitlines()) == 3
     text = edited.run("coattail", "lineage", "dismec-rerank")
     assert "DIRTY: params.yaml differed from the commit" in text
     (parent,) = edited.runs("parent")
