@@ -28,6 +28,7 @@ KINDS = {
     "tailmix without graph": {"mix": "tailmix", "use_graph": False},
     "wordmix": {"mix": "wordmix"},
     "hiddenmix": {"mix": "hiddenmix"},
+    "ssmix": {"mix": "ssmix"},
 }
 
 
