@@ -1,6 +1,7 @@
 """ReRank's front on test: q to a power against learned weights, PSP at equal P@1.
 
     python benchmarks/front.py --data data --base dismec --to docs/pictures
+    python benchmarks/front.py --data data --base dismec --calibrations context names
 
 The weights q^a are applied to the base as it comes, a from 0 to 2. Learned weights are chosen on
 validation under several losses of P@1 that the user allows. Both are read on test; the last columns
@@ -32,34 +33,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--base", default="dismec")
+    parser.add_argument("--calibrations", nargs="+", default=["context"])
     parser.add_argument("--to", type=Path, help="folder for a picture")
     arguments = parser.parse_args()
     features = Features(arguments.data / "features")
     ranked = arguments.data / "ranked" / arguments.base
     tops = {split: TopK.load(ranked / f"{split}.npz") for split in ("valid", "test")}
+    texts = {split: features.texts(split) for split in tops}
 
     def values(**settings: object) -> np.ndarray:
         params = RerankParams(base=arguments.base, **settings)
-        model = Reranker(params).fit(
-            tops["valid"], features.Y("valid"), features.counts, features.inverse_propensity
-        )
-        judged = judge(
-            model.predict(tops["test"], 5), features.Y("test"), features.inverse_propensity
-        )
+        q = features.inverse_propensity
+        model = Reranker(params, features.label_names)
+        model.fit(tops["valid"], features.Y("valid"), features.counts, q, texts["valid"])
+        judged = judge(model.predict(tops["test"], 5, texts["test"]), features.Y("test"), q)
         return np.array([judged.ratio(name, k).percent for name, k in COLUMNS])
 
     powers = np.array([values(strategy="power", power=float(a)) for a in POWERS])
-    learned = np.array([values(strategy="learned", allowed_loss=loss) for loss in LOSSES])
+    learned = {
+        name: np.array(
+            [values(strategy="learned", calibration=name, allowed_loss=loss) for loss in LOSSES]
+        )
+        for name in arguments.calibrations
+    }
     print("| weights | P@1 | P@5 | PSP@1 | PSP@3 | PSP@5 | PSP@1/3/5 above q^a at its P@1 |")
     print("| --- " * 7 + "|")
     for a, row in zip(POWERS[::5], powers[::5], strict=True):
         print(f"| q^{a:g} | {cells(row)} | |")
-    for loss, row in zip(LOSSES, learned, strict=True):
-        told = "no power has this P@1"
-        if row[0] <= powers[:, 0].max():
-            gains = (row[c] - at_equal(powers, row[0], c) for c in (2, 3, 4))
-            told = "/".join(f"{gain:+.2f}" for gain in gains)
-        print(f"| learned, {loss:g} points of P@1 allowed | {cells(row)} | {told} |")
+    for name, rows in learned.items():
+        for loss, row in zip(LOSSES, rows, strict=True):
+            told = "no power has this P@1"
+            if row[0] <= powers[:, 0].max():
+                gains = (row[c] - at_equal(powers, row[0], c) for c in (2, 3, 4))
+                told = "/".join(f"{gain:+.2f}" for gain in gains)
+            print(f"| {name}, {loss:g} points of P@1 allowed | {cells(row)} | {told} |")
     if arguments.to:
         draw(arguments.to / f"front-{features.stats['dataset']}.png", powers, learned)
 
@@ -75,7 +82,7 @@ def at_equal(powers: np.ndarray, p_at_1: float, column: int) -> float:
     return float(np.interp(p_at_1, powers[order, 0], best))
 
 
-def draw(path: Path, powers: np.ndarray, learned: np.ndarray) -> None:
+def draw(path: Path, powers: np.ndarray, learned: dict[str, np.ndarray]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -83,9 +90,10 @@ def draw(path: Path, powers: np.ndarray, learned: np.ndarray) -> None:
 
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
     for axis, column in zip(axes, (2, 3, 4), strict=True):
-        near = powers[:, 0] >= learned[:, 0].min() - 2
+        near = powers[:, 0] >= min(rows[:, 0].min() for rows in learned.values()) - 2
         axis.plot(powers[near, 0], powers[near, column], "o-", ms=3, color="0.5", label="q^a")
-        axis.plot(learned[:, 0], learned[:, column], "o-", ms=4, color="C0", label="learned")
+        for name, rows in learned.items():
+            axis.plot(rows[:, 0], rows[:, column], "o-", ms=4, label=f"learned, {name}")
         axis.set(xlabel="P@1", ylabel=f"PSP@{COLUMNS[column][1]}")
     axes[0].legend(frameon=False)
     figure.savefig(path, dpi=110)
