@@ -54,20 +54,22 @@ class Names:
         return out
 
     def _look(self, label: int, text: _Seen) -> tuple[float, ...]:
-        cover = strength = stems = title_cover = title_stems = 0.0
-        for word, weight in zip(self._words[label], self._weights[label], strict=True):
+        words, weights = self._words[label], self._weights[label]
+        found, cover, strength, stems, title_cover, title_stems = 0, 0.0, 0.0, 0.0, 0.0, 0.0
+        for word, weight in zip(words, weights, strict=True):
             stem = word[:STEM]
             if stem not in text.stems:
                 continue
             stems += weight
             title_stems += weight * (stem in text.title_stems)
             if count := text.counts.get(word, 0):
+                found += 1
                 cover += weight
                 strength += weight * math.log1p(count)
                 title_cover += weight * (word in text.title_words)
-        total = sum(self._weights[label])
+        total = sum(weights)
         phrase = title_phrase = 0.0
-        if cover == total:  # rarely, so most texts are not searched
+        if found == len(words):  # rarely, so most texts are not searched
             phrase = math.log1p(text.whole.count(self._phrases[label]))
             title_phrase = float(self._phrases[label] in text.title)
         return (

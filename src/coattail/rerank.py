@@ -205,7 +205,9 @@ class Reranker:
     ) -> Reranker:
         """From the base's ranking of the validation texts; arguments as for `learn`."""
         if self.names_ and len(self.names_.names) != Y.shape[1]:
-            raise DataError(f"{len(self.names_.names)} names for {Y.shape[1]} labels")
+            raise DataError(
+                f"{len(self.names_.names)} names for {Y.shape[1]} labels; run dvc repro preprocess"
+            )
         evidence = self._evidence(topk, texts)
         self.frequency_ = _train_counts(counts, Y)
         name: Name = self.params.calibration or "plain"
