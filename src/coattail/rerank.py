@@ -21,7 +21,14 @@ from pydantic import Field
 
 from coattail import metrics
 from coattail.arrays import TopK, as_csr, atomic_folder, best_first
-from coattail.calibration import Calibration, Floats, Name, probabilities, true_places
+from coattail.calibration import (
+    Calibration,
+    Floats,
+    Name,
+    probabilities,
+    some_rows,
+    true_places,
+)
 from coattail.config import Params, parse
 from coattail.errors import DataError, ModelError
 from coattail.labels import counts as count_labels
@@ -378,13 +385,9 @@ def _cross_fit(
     for number in range(params.folds):
         out, rest = fold == number, fold != number
         seen, new = (None if evidence is None else evidence[part] for part in (rest, out))
-        map_ = Calibration(name).fit(_rows(topk, rest), hits[rest], frequency, seen)
-        eta[out] = map_(_rows(topk, out), frequency, new)
+        map_ = Calibration(name).fit(some_rows(topk, rest), hits[rest], frequency, seen)
+        eta[out] = map_(some_rows(topk, out), frequency, new)
     return eta
-
-
-def _rows(topk: TopK, rows: NDArray) -> TopK:
-    return TopK(topk.labels[rows], topk.scores[rows], topk.kind)
 
 
 def _best(points: list[Point], base: Point, params: RerankParams) -> Point:
