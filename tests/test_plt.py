@@ -9,7 +9,8 @@ import scipy.sparse as sp
 from coattail import tree
 from coattail.errors import ModelError
 from coattail.features import Block
-from coattail.kernels import beam, solver
+from coattail.kernels import beam
+from coattail.linear import plt, solve
 from coattail.linear.build import Blocks, fit_blocks, load
 from coattail.linear.ovr import Ovr, as_probability
 from coattail.linear.params import OvrParams, PltParams
@@ -144,6 +145,37 @@ def test_node_problems_hold_the_texts_below_the_node():
         assert problems.rows.indices[first:last].tolist() == list(slow)
 
 
+def test_outputs_trained_together_have_the_weights_that_sets_of_texts_find(monkeypatch):
+    X, Y = noisy(900, 60, 5)
+    built = Tree(np.array([-1], np.int32), np.zeros(5, np.int32))
+    params = PltParams(eps=1e-5, gap=1e-8, max_epochs=5000, max_rounds=30, negatives=20, prune=0.0)
+    problems = NodeProblems(params, built, X, Y, None)
+    found = {}
+    for outputs, shared in ((5, True), (6, False)):
+        monkeypatch.setattr(plt, "OUTPUTS", outputs)
+        assert problems.is_shared(0) is shared
+        solved = problems.solve(0, 0, 5)
+        assert np.all((solved.stats[:, 0] == 0) == shared)  # no search for texts, or some
+        W = np.zeros((5, X.shape[1] + 1))
+        for row, start, stop in zip(W, solved.start, solved.stop, strict=True):
+            row[solved.words[start:stop]] = solved.weights[start:stop]
+        W[:, -1] = solved.bias
+        found[shared] = W
+    np.testing.assert_allclose(found[True], found[False], atol=1e-3)
+
+
+def test_large_nodes_are_trained_together_only_if_their_outputs_are_large_too(monkeypatch):
+    X, Y, (built,) = many_labels(n=100)
+    problems = NodeProblems(PltParams(), built, X, Y, None)
+    monkeypatch.setattr(plt, "OUTPUTS", 1)
+    monkeypatch.setattr(plt, "TEXTS", 0)
+    texts = np.diff(problems.rows.indptr)
+    share = texts[built.children_of(0)].mean() / texts[0]
+    for limit, shared in ((share - 0.01, True), (share + 0.01, False)):
+        monkeypatch.setattr(plt, "SHARE", limit)
+        assert problems.is_shared(0) is shared
+
+
 def path_to_root(t: Tree, label: int) -> list[int]:
     node, path = int(t.leaf[label]), []
     while node >= 0:
@@ -186,7 +218,7 @@ def test_interrupted_fit_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypa
     X, Y, trees = many_labels()
     monkeypatch.setenv("COATTAIL_THREADS", "1")
     Plt(PltParams(), trees).fit(X, Y).save(tmp_path / "whole")
-    done, real = [], solver.train
+    done, real = [], solve.solve
 
     def dies(*arguments):
         if len(done) == 5:
@@ -194,11 +226,11 @@ def test_interrupted_fit_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypa
         done.append(1)
         return real(*arguments)
 
-    monkeypatch.setattr(solver, "train", dies)
+    monkeypatch.setattr(solve, "solve", dies)
     with pytest.raises(KeyboardInterrupt):
         Plt(PltParams(), trees, partial=tmp_path / "partial").fit(X, Y)
     assert len(list((tmp_path / "partial").rglob("*.npz"))) == 5
-    monkeypatch.setattr(solver, "train", real)
+    monkeypatch.setattr(solve, "solve", real)
     Plt(PltParams(), trees, partial=tmp_path / "partial").fit(X, Y).save(tmp_path / "resumed")
     assert digest(tmp_path / "whole") == digest(tmp_path / "resumed")
 

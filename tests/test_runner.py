@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -32,6 +33,9 @@ def run(main) -> int:
         signal.signal(signal.SIGTERM, handler)
         os.environ.clear()
         os.environ.update(environment)
+        if "numba" in sys.modules:
+            with suppress(RuntimeError):
+                sys.modules["numba"].config.reload_config()
     return 0
 
 
@@ -71,6 +75,21 @@ def test_threads_are_set_before_libraries_are_imported(project):
     seen = {}
     run(lambda: seen.update(os.environ))
     assert seen["NUMBA_NUM_THREADS"] == "1"
+
+
+def test_a_library_that_was_imported_before_learns_of_the_threads():
+    """Else numba refuses to compile once a parallel kernel has run."""
+    code = (
+        "import os, numba; from coattail.runner import limit_threads\n"
+        "limit_threads(1)\n"
+        "from numba.np.ufunc import parallel as threads; threads._launch_threads()\n"
+        "print(numba.config.NUMBA_NUM_THREADS, numba.njit(lambda n: n + 1)(2))"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["1", "3"]
 
 
 def test_a_wrong_setting_is_refused(project):

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,11 @@ def limit_threads(threads: int) -> int:
     count = max(1, (threads or os.cpu_count() or 1) // processes)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = str(count)
+    if "numba" in sys.modules:
+        # It has read the environment already. It must know before its first parallel kernel runs:
+        # compiling another one later would find another number there, and refuse.
+        with suppress(RuntimeError):  # too late: its threads run
+            sys.modules["numba"].config.reload_config()
     # OpenMP threads that spin while they wait make two jobs on the same cores many times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     return count

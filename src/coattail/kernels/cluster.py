@@ -7,24 +7,39 @@ from coattail.kernels.sparse import LANES, axpy, below, dot, lanes, mix, step
 
 
 @njit(nogil=True, cache=True)
-def _sum(indptr, indices, values, members, w):
-    """Add up rows into w (zero before); returns what makes its length 1.
-
-    Only words of the members are touched: a small cluster costs little in a large vocabulary.
-    """
+def _add(rows, members, w):
+    indptr, indices, values = rows
     for i in members:
         axpy(indices, values, indptr[i], indptr[i + 1], np.float32(1.0), w)
-    total = 0.0
-    for i in members:
-        total += dot(indices, values, indptr[i], indptr[i + 1], w)
-    return np.float32(1.0 / np.sqrt(total)) if total > 0 else np.float32(1.0)
 
 
 @njit(nogil=True, cache=True)
-def _clear(indptr, indices, members, w):
+def _clear(rows, members, left, right):
+    """Only words of the members: a small cluster costs little in a large vocabulary."""
+    indptr, indices, _ = rows
     for i in members:
         for p in range(indptr[i], indptr[i + 1]):
-            w[indices[p]] = 0
+            left[indices[p]] = 0
+            right[indices[p]] = 0
+
+
+@njit(nogil=True, cache=True)
+def _products(rows, members, left, right, out):
+    """Products of every member with both centres, (n, 2)."""
+    indptr, indices, values = rows
+    for r in range(members.shape[0]):
+        i = members[r]
+        out[r, 0] = dot(indices, values, indptr[i], indptr[i + 1], left)
+        out[r, 1] = dot(indices, values, indptr[i], indptr[i + 1], right)
+
+
+@njit(nogil=True, cache=True)
+def _unit(products):
+    """What makes a centre's length 1: its members' products with it add up to its square."""
+    total = 0.0
+    for product in products:
+        total += product
+    return np.float32(1.0 / np.sqrt(total)) if total > 0 else np.float32(1.0)
 
 
 @njit(nogil=True, cache=True)
@@ -33,39 +48,41 @@ def halve(indptr, indices, values, left, right, members, seed, key, tolerance, m
 
     Spherical 2-means with balanced sizes: start from two random rows, sort by the difference of
     the two cosines, cut in the middle; stop when the mean cosine gains less than ``tolerance``.
-    ``left`` and ``right`` (words,) are scratch of zeros, and left so.
+    Rows have length 1. ``left`` and ``right`` (words,) are scratch of zeros, and left so.
     """
+    rows = (indptr, indices, values)
     n = members.shape[0]
     half = (n + 1) // 2
     state = step(mix(seed, key))
     first = below(state, n)
     state = step(state)
     second = (first + 1 + below(state, n - 1)) % n
-    left_scale = _sum(indptr, indices, values, members[first : first + 1], left)
-    right_scale = _sum(indptr, indices, values, members[second : second + 1], right)
-    to_left = np.empty(n, np.float32)
-    to_right = np.empty(n, np.float32)
+    _add(rows, members[first : first + 1], left)
+    _add(rows, members[second : second + 1], right)
+    products = np.empty((n, 2), np.float32)
+    scales = (np.float32(1.0), np.float32(1.0))
+    difference = np.empty(n, np.float32)
     previous = -np.inf
-    for _ in range(max_iterations):
+    for turn in range(max_iterations):
+        _products(rows, members, left, right, products)
+        if turn > 0:  # the centres are sums of the halves of the turn before
+            scales = (_unit(products[:half, 0]), _unit(products[half:, 1]))
         for r in range(n):
-            i = members[r]
-            to_left[r] = left_scale * dot(indices, values, indptr[i], indptr[i + 1], left)
-            to_right[r] = right_scale * dot(indices, values, indptr[i], indptr[i + 1], right)
-        order = np.argsort(to_right - to_left, kind="mergesort")
+            difference[r] = scales[1] * products[r, 1] - scales[0] * products[r, 0]
+        order = np.argsort(difference, kind="mergesort")
         members[:] = members[order]
         mean = 0.0
         for r in range(n):
-            mean += to_left[order[r]] if r < half else to_right[order[r]]
+            side = 0 if r < half else 1
+            mean += scales[side] * products[order[r], side]
         mean /= n
         if mean - previous < tolerance:
             break
         previous = mean
-        _clear(indptr, indices, members, left)
-        _clear(indptr, indices, members, right)
-        left_scale = _sum(indptr, indices, values, members[:half], left)
-        right_scale = _sum(indptr, indices, values, members[half:], right)
-    _clear(indptr, indices, members, left)
-    _clear(indptr, indices, members, right)
+        _clear(rows, members, left, right)
+        _add(rows, members[:half], left)
+        _add(rows, members[half:], right)
+    _clear(rows, members, left, right)
     # Labels of a cluster in increasing order: the tree does not depend on the last permutation.
     members[:half].sort()
     members[half:].sort()

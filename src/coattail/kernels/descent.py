@@ -6,7 +6,27 @@ from numba import njit
 from coattail.kernels.sparse import axpy, below, dot, mix, prefetch, step
 
 LINE = 16  # four-byte values in a cache line
+# Visits ahead at which a row's place, then its bounds, then its words are asked for: each look-up
+# needs the one before it, and in a large problem each is a wait for main memory.
+PLACE, BOUNDS, WORDS = 6, 4, 2
 NEGLIGIBLE = np.float32(0.1)  # share of eps
+
+
+@njit(nogil=True, cache=True)
+def _ask_ahead(indptr, indices, values, squares, rows, alpha, order, k, active):
+    """Bring near what the visits after the k-th will read; no effect on any value."""
+    if k + PLACE < active:
+        prefetch(rows, order[k + PLACE])
+        prefetch(alpha, order[k + PLACE])
+    if k + BOUNDS < active:
+        i = rows[order[k + BOUNDS]]
+        prefetch(indptr, i)
+        prefetch(squares, i)
+    if k + WORDS < active:
+        i = rows[order[k + WORDS]]
+        for p in range(indptr[i], indptr[i + 1], LINE):
+            prefetch(indices, p)
+            prefetch(values, p)
 
 
 @njit(nogil=True, cache=True)
@@ -47,11 +67,7 @@ def descend(
             order[k], order[j] = order[j], order[k]
         k = 0
         while k < active:
-            if k + 1 < active:
-                following = rows[order[k + 1]]
-                for p in range(indptr[following], indptr[following + 1], LINE):
-                    prefetch(indices, p)
-                    prefetch(values, p)
+            _ask_ahead(indptr, indices, values, squares, rows, alpha, order, k, active)
             e = order[k]
             i = rows[e]
             sign, half = np.float32(1.0), half_pos

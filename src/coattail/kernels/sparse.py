@@ -173,6 +173,29 @@ def lanes(typing, indices, values, start, stop, W, bias, out):
     return sig, codegen
 
 
+@intrinsic
+def add_lanes(typing, indices, values, start, stop, change, W):
+    """``W[indices[k], j] += values[k] * change[j]`` over the row, j < LANES."""
+    sig = types.void(indices, values, types.int64, types.int64, change, W)
+
+    def codegen(context, builder, sig, args):
+        arrays = (_pointer(context, builder, sig.args[i], args[i]) for i in (0, 1, 4, 5))
+        ids, xs, steps, weights = arrays
+
+        def step(k, added):
+            offset = builder.mul(_feature(builder, ids, k), ir.Constant(_I64, LANES))
+            place = builder.gep(weights, [offset])
+            x = _splat(builder, builder.load(builder.gep(xs, [k])))
+            new = _fma(builder, x, added, _load_lanes(builder, place))
+            builder.store(new, builder.bitcast(place, _VEC.as_pointer())).align = 4
+            return added
+
+        _unrolled(builder, args[2], args[3], 1, _load_lanes(builder, steps), step)
+        return context.get_dummy_value()
+
+    return sig, codegen
+
+
 def _narrow_lanes(half):
     """``lanes`` with W in 16 bits, half-precision floats or integers: half the memory to read."""
 

@@ -67,7 +67,9 @@ class _Solved(_Weighted):
     )
     max_epochs: int = Field(50, ge=1, description="passes of coordinate descent per round, at most")
     max_rounds: int = Field(8, ge=1, description="searches for active rows per label, at most")
-    negatives: int = Field(256, ge=1, description="random negatives of the first round")
+    negatives: int = Field(
+        256, ge=1, description="random negatives of the first round; twice as many texts are all"
+    )
     prune: float = Field(0.01, ge=0.0, description="weights with |w| below this are dropped")
     memory_mb: int = Field(1024, ge=16, description="working memory of the solver per thread")
     seed: int = Field(0, ge=0, description="order of coordinate descent")

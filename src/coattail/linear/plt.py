@@ -23,6 +23,10 @@ from coattail.linear.params import PltParams
 from coattail.progress import progress
 from coattail.tree import Tree
 
+# Outputs of a node descend together, on all its texts, if there are at least OUTPUTS of them and
+# the node has at most TEXTS, or they have more than SHARE of its texts each, on average: sets of
+# the texts that matter would hold most of them.
+OUTPUTS, TEXTS, SHARE = 4, 8_192, 0.03
 BATCH = 512  # texts searched together: a node's words are laid out once for all of them
 _scratch = threading.local()
 
@@ -225,6 +229,14 @@ class NodeProblems:
     def n_rows(self, node: int) -> int:
         return int(self.rows.indptr[node + 1] - self.rows.indptr[node])
 
+    def is_shared(self, node: int) -> bool:
+        """Whether the outputs of a node are best trained together on all its texts."""
+        n_outputs, n_rows = self.n_outputs(node), self.n_rows(node)
+        below = np.diff(self.rows.indptr)[self.tree.children_of(node)].sum()
+        own = np.diff(self.positives.indptr)[self.tree.labels_of(node)].sum()
+        many = below + own > SHARE * n_outputs * n_rows
+        return n_outputs >= OUTPUTS and bool(many or n_rows <= TEXTS)
+
     def solve(self, node: int, start: int, stop: int) -> solve.Solved:
         """Train outputs start..stop of a node."""
         rows = self.rows.indices[self.rows.indptr[node] : self.rows.indptr[node + 1]]
@@ -253,6 +265,7 @@ class NodeProblems:
             np.concatenate(positives),
             np.array(c_pos, np.float32),
             np.array(c_neg, np.float32),
+            self.is_shared(node),
         )
         return solve.solve(_compacted(self.X, rows), group, self.params)
 

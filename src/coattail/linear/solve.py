@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.arrays import Parts, atomic_file, parts
-from coattail.kernels import logistic, pool, solver
+from coattail.kernels import logistic, pool, solver, together
 from coattail.kernels.sparse import LANES, constant
 from coattail.labels import inverse_propensity, pw_weights, pwcb_weights
 from coattail.linear.params import OvrParams, PltParams
@@ -65,13 +65,17 @@ def rows_of(arrays: Parts, words: NDArray[np.int32]) -> Rows:
 
 @dataclass(frozen=True)
 class Group:
-    """Labels trained together: positives of label j are ``rows[first[j]:first[j + 1]]``."""
+    """Labels trained together: positives of label j are ``rows[first[j]:first[j + 1]]``.
+
+    ``together``: descend on all rows in step, where sets of them would not be small.
+    """
 
     keys: NDArray[np.int64]
     first: NDArray[np.int64]
     rows: NDArray[np.int32]
     c_pos: NDArray[np.float32]
     c_neg: NDArray[np.float32]
+    together: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,11 @@ def solve(rows: Rows, group: Group, params: OvrParams | PltParams) -> Solved:
             *rows.parts, first, positives, c_pos, c_neg, eps * PRIMAL, params.max_epochs, prune,
             dense_block(len(rows.words)),
         )  # fmt: skip
+    elif group.together:
+        problem = (*rows.parts, rows.squares, first, positives, keys, c_pos, c_neg)
+        V, Q = solver_blocks(len(rows.words))
+        limits = (params.seed, eps, params.max_epochs, prune)
+        found = together.train(*problem, *limits, V, dense_block(len(Q)))
     else:
         problem = (*rows.parts, rows.squares, first, positives, keys, c_pos, c_neg)
         limits = (eps, params.gap, params.max_epochs, params.max_rounds, prune)
