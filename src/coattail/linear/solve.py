@@ -116,15 +116,15 @@ def solve(rows: Rows, group: Group, params: OvrParams | PltParams) -> Solved:
             *rows.parts, first, positives, c_pos, c_neg, eps * PRIMAL, params.max_epochs, prune,
             dense_block(len(rows.words)),
         )  # fmt: skip
-    elif group.together:
-        problem = (*rows.parts, rows.squares, first, positives, keys, c_pos, c_neg)
-        V, Q = solver_blocks(len(rows.words))
-        limits = (params.seed, eps, params.max_epochs, prune)
-        found = together.train(*problem, *limits, V, dense_block(len(Q)))
     else:
         problem = (*rows.parts, rows.squares, first, positives, keys, c_pos, c_neg)
-        limits = (eps, params.gap, params.max_epochs, params.max_rounds, prune)
-        found = solver.train(*problem, *constant(sample), *limits, *solver_blocks(len(rows.words)))
+        V, Q = solver_blocks(len(rows.words))
+        if group.together:
+            limits = (params.seed, eps, params.max_epochs, prune)
+            found = together.train(*problem, *limits, V, dense_block(len(Q)))
+        else:
+            rounds = (eps, params.gap, params.max_epochs, params.max_rounds, prune)
+            found = solver.train(*problem, *constant(sample), *rounds, V, Q)
     start, stop, words, weights, bias, stats = found
     # A copy: the weights are a view of a buffer that grew by doubling.
     return Solved(start, stop, rows.words[words], weights.copy(), bias, stats)
