@@ -13,6 +13,14 @@ NEGLIGIBLE = np.float32(0.1)  # share of eps
 
 
 @njit(nogil=True, cache=True)
+def ask_for_words(indptr, indices, values, i):
+    """Bring the words of row i near; no effect on any value."""
+    for p in range(indptr[i], indptr[i + 1], LINE):
+        prefetch(indices, p)
+        prefetch(values, p)
+
+
+@njit(nogil=True, cache=True)
 def _ask_ahead(indptr, indices, values, squares, rows, alpha, order, k, active):
     """Bring near what the visits after the k-th will read; no effect on any value."""
     if k + PLACE < active:
@@ -23,10 +31,7 @@ def _ask_ahead(indptr, indices, values, squares, rows, alpha, order, k, active):
         prefetch(indptr, i)
         prefetch(squares, i)
     if k + WORDS < active:
-        i = rows[order[k + WORDS]]
-        for p in range(indptr[i], indptr[i + 1], LINE):
-            prefetch(indices, p)
-            prefetch(values, p)
+        ask_for_words(indptr, indices, values, rows[order[k + WORDS]])
 
 
 @njit(nogil=True, cache=True)

@@ -10,13 +10,12 @@ Those that have not stopped after TOGETHER epochs go on alone.
 import numpy as np
 from numba import njit
 
-from coattail.kernels.descent import LINE, descend
+from coattail.kernels.descent import LINE, NEGLIGIBLE, ask_for_words, descend
 from coattail.kernels.solver import emit
 from coattail.kernels.sparse import LANES, add_lanes, below, lanes, mix, prefetch, step
 
 TOGETHER = 12  # epochs
 AHEAD = 2  # visits ahead at which a row is asked for
-NEGLIGIBLE = np.float32(0.1)  # share of eps: a coordinate this near its optimum is left alone
 TILE = 64  # words turned at once
 
 
@@ -30,9 +29,7 @@ def _ask_ahead(indptr, indices, values, squares, alpha, order, k):
         prefetch(squares, i)
     if k + AHEAD < n:
         i = order[k + AHEAD]
-        for p in range(indptr[i], indptr[i + 1], LINE):
-            prefetch(indices, p)
-            prefetch(values, p)
+        ask_for_words(indptr, indices, values, i)
         for j in range(0, LANES, LINE):
             prefetch(alpha, i * LANES + j)
 

@@ -210,7 +210,7 @@ class NodeProblems:
         self.params, self.tree, self.X = params, tree, X
         self.rows = _rows_below(tree, Y)
         self.positives = sp.csc_matrix(Y)
-        counts = np.diff(self.positives.indptr).astype(np.int64)
+        self.counts = counts = np.diff(self.positives.indptr).astype(np.int64)
         self.tail = solve.tail_mask(params, counts) if tail is None else tail
         self.node_weight = np.ones(tree.n_nodes)
         for depth in range(1, tree.depth + 1):
@@ -232,9 +232,10 @@ class NodeProblems:
     def is_shared(self, node: int) -> bool:
         """Whether the outputs of a node are best trained together on all its texts."""
         n_outputs, n_rows = self.n_outputs(node), self.n_rows(node)
-        below = np.diff(self.rows.indptr)[self.tree.children_of(node)].sum()
-        own = np.diff(self.positives.indptr)[self.tree.labels_of(node)].sum()
-        many = below + own > SHARE * n_outputs * n_rows
+        # Children are consecutive, and so are their texts.
+        first, last = self.rows.indptr[self.tree.first_child[node : node + 2]]
+        positives = last - first + self.counts[self.tree.labels_of(node)].sum()
+        many = positives > SHARE * n_outputs * n_rows
         return n_outputs >= OUTPUTS and bool(many or n_rows <= TEXTS)
 
     def solve(self, node: int, start: int, stop: int) -> solve.Solved:
