@@ -29,6 +29,13 @@ def call_dot(indptr, indices, values, w, out):
 
 
 @njit
+def call_dot_pair(indptr, indices, values, W, out):
+    for i in range(out.shape[0]):
+        row = sparse.dot_pair(indices, values, indptr[i], indptr[i + 1], W)
+        out[i, 0], out[i, 1] = row
+
+
+@njit
 def call_axpy(indptr, indices, values, scale, w):
     for i in range(indptr.shape[0] - 1):
         sparse.axpy(indices, values, indptr[i], indptr[i + 1], scale, w)
@@ -190,13 +197,41 @@ def test_sigmoid_is_exact_to_float_precision():
         np.testing.assert_allclose(out, exact, rtol=6e-6)
 
 
+def test_dot_pair_is_two_products():
+    X = random_csr(30, 40, 0.4, 5)
+    W = np.random.default_rng(6).normal(size=(40, 2)).astype(np.float32)
+    out = np.empty((30, 2), np.float32)
+    call_dot_pair(*parts(X), W, out)
+    np.testing.assert_allclose(out, X @ W, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("half", [1, 4, 6, 7])
+def test_sides_take_the_smallest_ties_to_the_earlier_place(half):
+    difference = np.array([0.5, -1.0, 0.5, 0.5, -1.0, 2.0, 0.5], np.float32)
+    side = np.empty(7, np.int8)
+    cluster._sides(difference, half, side)
+    first = np.argsort(difference, kind="stable")[:half]
+    assert np.flatnonzero(side == 0).tolist() == sorted(first)
+
+
+def test_halving_leaves_its_scratch_clear_and_halves_in_order():
+    V = random_csr(41, 12, 0.6, 9)
+    for members in (np.arange(41, dtype=np.int32), np.array([3, 8], np.int32)):  # many, few words
+        sums = np.zeros((12, 2), np.float32)
+        cluster.halve(*parts(V), sums, members, 3, 0, 1e-4, 100)
+        half = (len(members) + 1) // 2
+        assert not sums.any()
+        assert (np.diff(members[:half]) > 0).all()
+        assert (np.diff(members[half:]) > 0).all()
+
+
 def test_halves_are_at_a_fixed_point_of_balanced_two_means():
     V = random_csr(41, 12, 0.6, 9)
     V = sp.csr_matrix(V / np.maximum(np.linalg.norm(V.toarray(), axis=1, keepdims=True), 1e-9))
     V.sort_indices()
     members = np.arange(41, dtype=np.int32)
     cluster.halve(
-        *parts(V.astype(np.float32)), *np.zeros((2, 12), np.float32), members, 3, 0, 0.0, 100
+        *parts(V.astype(np.float32)), np.zeros((12, 2), np.float32), members, 3, 0, 0.0, 100
     )
     left, right = members[:21], members[21:]
     assert sorted(members.tolist()) == list(range(41))

@@ -50,6 +50,24 @@ class TestPlainPlt(ModelContract):
         return load(folder)
 
 
+def test_texts_below_a_node_are_those_with_a_label_below_it():
+    rng = np.random.default_rng(4)
+    Y = sp.random(60, 12, 0.2, "csr", np.float32, random_state=rng)
+    Y.data[::5] = 0  # entries that say no
+    # Labels under the root, an inner node and leaves; label 11 is not in the tree.
+    leaf = np.array([0, 1, 3, 3, 4, 4, 5, 5, 2, 6, 6, -1], np.int32)
+    built = Tree(np.array([-1, 0, 0, 1, 1, 2, 2], np.int32), leaf)
+    below = plt._rows_below(built, Y)
+    for node in range(built.n_nodes):
+        inside = [
+            label
+            for label in range(12)
+            if leaf[label] >= 0 and built.ancestor(built.node_depth[node])[label] == node
+        ]
+        texts = np.flatnonzero((Y[:, inside].toarray() != 0).any(axis=1))
+        assert below.indices[below.indptr[node] : below.indptr[node + 1]].tolist() == texts.tolist()
+
+
 def many_labels(n=600, seed=1):
     X, Y = separable(n, n_labels=40, seed=seed)
     return X, Y, tree.build(ShallowTree(leaf=4, group=2, levels=3), X, Y)

@@ -56,9 +56,18 @@ def test_descent_side_by_side_finds_the_optimum_of_every_label(scale, alone):
 def test_descent_side_by_side_ignores_who_is_beside():
     X, Y, c_pos, c_neg = side_by_side()
     all_labels, _ = train_together(X, Y, c_pos, c_neg, 0.05, 50, np.arange(40))
-    some = np.array([33, 2, 5])
+    some = np.array([33, 2, 5, 30])
     few, _ = train_together(X, Y, c_pos, c_neg, 0.05, 50, some)
     assert np.array_equal(few, all_labels[some])
+
+
+def test_a_few_labels_descend_alone_to_the_same_optimum():
+    X, Y, c_pos, c_neg = side_by_side()
+    some = np.array([33, 2, 5])
+    assert len(some) < together.COMPANY
+    alone, _ = train_together(X, Y, c_pos, c_neg, 1e-5, 5000, some)
+    beside, _ = train_together(X, Y, c_pos, c_neg, 1e-5, 5000, np.arange(40))
+    np.testing.assert_allclose(alone, beside[some], atol=2e-4)
 
 
 def test_descent_side_by_side_on_one_row_and_on_an_empty_one():

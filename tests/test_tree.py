@@ -213,6 +213,25 @@ def test_label_vectors_are_unit_sums_of_rows():
     np.testing.assert_allclose(V, slow, atol=1e-6)
 
 
+def test_label_vectors_of_labels_without_texts_and_of_empty_texts():
+    X = sp.csr_matrix(np.array([[3.0, 4.0, 0.0], [0.0, 0.0, 0.0], [0.0, 2.0, 0.0]], np.float32))
+    Y = sp.csr_matrix(np.array([[1, 0, 0], [1, 0, 1], [1, 0, 0]], np.float32))
+    V = tree.label_vectors(X, Y).toarray()
+    both = np.array([0.6, 1.8, 0.0]) / np.hypot(0.6, 1.8)
+    np.testing.assert_allclose(V, [both, [0, 0, 0], [0, 0, 0]], atol=1e-6)
+
+
+def test_label_vectors_do_not_depend_on_threads(monkeypatch):
+    monkeypatch.setattr(tree, "GATHERED", 7)
+    X, Y = topics()
+    found = []
+    for threads in ("1", "2", "3"):
+        monkeypatch.setenv("COATTAIL_THREADS", threads)
+        V = tree.label_vectors(X, Y)
+        found.append((V.indptr.tobytes(), V.indices.tobytes(), V.data.tobytes()))
+    assert found[0] == found[1] == found[2]
+
+
 def test_params_choose_the_method():
     assert isinstance(parse({"method": "kmeans", "k": 5}, TreeParams, "here"), KmeansTree)
     with pytest.raises(ConfigError):

@@ -41,7 +41,7 @@ def _halved(
     def halve(task: tuple[int, NDArray[np.int32]]) -> Clusters:
         key, members = task[0], task[1].copy()
         limits = (params.tolerance, params.max_iterations)
-        cluster.halve(*rows, *_centres(V.shape[1]), members, seed, key, *limits)
+        cluster.halve(*rows, _sums(V.shape[1]), members, seed, key, *limits)
         half = (len(members) + 1) // 2
         return [members[:half], members[half:]]
 
@@ -53,11 +53,11 @@ def _halved(
     return levels
 
 
-def _centres(n_words: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Two centres of this thread, zero; the kernel leaves them so."""
-    known = getattr(_scratch, "centres", None)
-    if known is None or len(known[0]) != n_words:
-        known = _scratch.centres = np.zeros(n_words, np.float32), np.zeros(n_words, np.float32)
+def _sums(n_words: int) -> NDArray[np.float32]:
+    """Sums of two clusters (words, 2) of this thread, zero; the kernel leaves them so."""
+    known: NDArray[np.float32] | None = getattr(_scratch, "sums", None)
+    if known is None or len(known) != n_words:
+        known = _scratch.sums = np.zeros((n_words, 2), np.float32)
     return known
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,9 +14,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field
 
-from coattail.arrays import as_csr, atomic_folder, unit_rows
+from coattail.arrays import as_csr, atomic_folder, parts, unit_rows
 from coattail.config import Params
 from coattail.errors import DataError, ModelError
+
+GATHERED = 1024  # labels whose texts one thread adds up before it takes others
 
 
 class _Clustered(Params):
@@ -216,7 +218,7 @@ def label_vectors(
     X, Y = as_csr(X, "X"), as_csr(Y, "Y")
     views = []
     if representation in ("input", "both"):
-        views.append(unit_rows(Y.T.tocsr() @ unit_rows(X)))
+        views.append(_unit_sums(unit_rows(X), Y.T.tocsr()))
     if representation in ("cooccurrence", "both"):
         together = sp.csr_matrix(Y.T.tocsr() @ Y)
         together.setdiag(0)
@@ -225,6 +227,24 @@ def label_vectors(
     if len(views) == 1:
         return views[0]
     return unit_rows(sp.csr_matrix(sp.hstack(views, format="csr")))
+
+
+def _unit_sums(X: sp.csr_matrix, labels: sp.csr_matrix) -> sp.csr_matrix:
+    """``labels @ X`` with rows of length 1; labels are (L, n)."""
+    from coattail.kernels import gather, pool  # numba, only when it is needed
+    from coattail.kernels.sparse import constant
+
+    n_labels, n_words = len(labels.indptr) - 1, X.shape[1]
+    texts = constant(labels.indptr.astype(np.int64), labels.indices, labels.data)
+    rows, chunks = constant(*parts(X)), pool.chunks(n_labels, GATHERED)
+    lengths = np.zeros(n_labels, np.int64)
+    count = partial(gather.count_words, *rows[:2], *texts[:2])
+    list(pool.each(lambda limits: count(*limits, n_words, lengths), chunks))
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    words, sums = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+    add = partial(gather.unit_sums, *rows, *texts)
+    list(pool.each(lambda limits: add(*limits, n_words, indptr, words, sums), chunks))
+    return sp.csr_matrix((sums, words, indptr), shape=(n_labels, n_words))
 
 
 def build(params: TreeParams, X: sp.csr_matrix, Y: sp.csr_matrix) -> list[Tree]:

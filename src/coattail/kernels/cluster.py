@@ -3,89 +3,96 @@
 import numpy as np
 from numba import njit
 
-from coattail.kernels.sparse import LANES, axpy, below, dot, lanes, mix, step
+from coattail.kernels.sparse import LANES, below, dot_pair, lanes, mix, step
 
 
 @njit(nogil=True, cache=True)
-def _add(rows, members, w):
-    indptr, indices, values = rows
-    for i in members:
-        axpy(indices, values, indptr[i], indptr[i + 1], np.float32(1.0), w)
-
-
-@njit(nogil=True, cache=True)
-def _clear(rows, members, left, right):
-    """Only words of the members: a small cluster costs little in a large vocabulary."""
-    indptr, indices, _ = rows
-    for i in members:
-        for p in range(indptr[i], indptr[i + 1]):
-            left[indices[p]] = 0
-            right[indices[p]] = 0
-
-
-@njit(nogil=True, cache=True)
-def _products(rows, members, left, right, out):
-    """Products of every member with both centres, (n, 2)."""
+def _add(rows, members, side, sums):
+    """Every member to the sum of its side."""
     indptr, indices, values = rows
     for r in range(members.shape[0]):
-        i = members[r]
-        out[r, 0] = dot(indices, values, indptr[i], indptr[i + 1], left)
-        out[r, 1] = dot(indices, values, indptr[i], indptr[i + 1], right)
+        i, own = members[r], side[r]
+        for p in range(indptr[i], indptr[i + 1]):
+            sums[indices[p], own] += values[p]
 
 
 @njit(nogil=True, cache=True)
-def _unit(products):
-    """What makes a centre's length 1: its members' products with it add up to its square."""
-    total = 0.0
-    for product in products:
-        total += product
-    return np.float32(1.0 / np.sqrt(total)) if total > 0 else np.float32(1.0)
+def _clear(rows, members, size, sums):
+    """Only words of the members where they are few: a small cluster costs no vocabulary."""
+    indptr, indices, _ = rows
+    if size > sums.shape[0]:
+        sums[:] = 0
+        return
+    for i in members:
+        for p in range(indptr[i], indptr[i + 1]):
+            sums[indices[p]] = 0
 
 
 @njit(nogil=True, cache=True)
-def halve(indptr, indices, values, left, right, members, seed, key, tolerance, max_iterations):
+def _sides(difference, half, side):
+    """0 for the ``half`` smallest differences, ties to the earlier place; 1 for the others."""
+    limit = np.partition(difference, half - 1)[half - 1]
+    room = half
+    for value in difference:
+        room -= value < limit
+    for r in range(difference.shape[0]):
+        tied = difference[r] == limit and room > 0
+        room -= tied
+        side[r] = 0 if difference[r] < limit or tied else 1
+
+
+@njit(nogil=True, cache=True)
+def halve(indptr, indices, values, sums, members, seed, key, tolerance, max_iterations):
     """Order ``members`` in place so that its first ceil(half) is one cluster, the rest the other.
 
-    Spherical 2-means with balanced sizes: start from two random rows, sort by the difference of
-    the two cosines, cut in the middle; stop when the mean cosine gains less than ``tolerance``.
-    Rows have length 1. ``left`` and ``right`` (words,) are scratch of zeros, and left so.
+    Spherical 2-means with balanced sizes: start from two random rows, cut in the middle of the
+    differences between the two cosines; stop when the mean cosine gains less than ``tolerance``.
+    Rows have length 1; members are in increasing order, and each half will be. ``sums`` (words, 2)
+    is scratch of zeros, and left so.
     """
     rows = (indptr, indices, values)
     n = members.shape[0]
     half = (n + 1) // 2
+    size = 0
+    for i in members:
+        size += indptr[i + 1] - indptr[i]
     state = step(mix(seed, key))
     first = below(state, n)
     state = step(state)
     second = (first + 1 + below(state, n - 1)) % n
-    _add(rows, members[first : first + 1], left)
-    _add(rows, members[second : second + 1], right)
+    side = np.array([0, 1], np.int8)
+    _add(rows, np.array([members[first], members[second]]), side, sums)
+    side = np.empty(n, np.int8)
     products = np.empty((n, 2), np.float32)
-    scales = (np.float32(1.0), np.float32(1.0))
     difference = np.empty(n, np.float32)
     previous = -np.inf
     for turn in range(max_iterations):
-        _products(rows, members, left, right, products)
-        if turn > 0:  # the centres are sums of the halves of the turn before
-            scales = (_unit(products[:half, 0]), _unit(products[half:, 1]))
+        squares = np.zeros(2)  # of the sums: their members' products with them add up to that
         for r in range(n):
-            difference[r] = scales[1] * products[r, 1] - scales[0] * products[r, 0]
-        order = np.argsort(difference, kind="mergesort")
-        members[:] = members[order]
+            i = members[r]
+            row = dot_pair(indices, values, indptr[i], indptr[i + 1], sums)
+            products[r, 0], products[r, 1] = row
+            if turn > 0:
+                squares[side[r]] += products[r, side[r]]
+        left, right = np.float32(1.0), np.float32(1.0)
+        if squares[0] > 0:
+            left = np.float32(1.0 / np.sqrt(squares[0]))
+        if squares[1] > 0:
+            right = np.float32(1.0 / np.sqrt(squares[1]))
+        for r in range(n):
+            difference[r] = right * products[r, 1] - left * products[r, 0]
+        _sides(difference, half, side)
         mean = 0.0
         for r in range(n):
-            side = 0 if r < half else 1
-            mean += scales[side] * products[order[r], side]
+            mean += left * products[r, 0] if side[r] == 0 else right * products[r, 1]
         mean /= n
         if mean - previous < tolerance:
             break
         previous = mean
-        _clear(rows, members, left, right)
-        _add(rows, members[:half], left)
-        _add(rows, members[half:], right)
-    _clear(rows, members, left, right)
-    # Labels of a cluster in increasing order: the tree does not depend on the last permutation.
-    members[:half].sort()
-    members[half:].sort()
+        _clear(rows, members, size, sums)
+        _add(rows, members, side, sums)
+    _clear(rows, members, size, sums)
+    members[:] = np.concatenate((members[side == 0], members[side == 1]))
 
 
 @njit(nogil=True, cache=True)

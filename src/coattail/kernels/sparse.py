@@ -28,11 +28,11 @@ def _feature(builder, indices, k):
 
 def _fma(builder, a, b, c):
     """a * b + c in one rounding, so that every path to a score gives the same bits."""
-    if a.type != _VEC:
+    if a.type == _F32:
         return builder.fma(a, b, c)
-    name = f"llvm.fma.v{LANES}f32"
+    name = f"llvm.fma.v{a.type.count}f32"
     if name not in builder.module.globals:
-        ir.Function(builder.module, ir.FunctionType(_VEC, [_VEC] * 3), name)
+        ir.Function(builder.module, ir.FunctionType(a.type, [a.type] * 3), name)
     return builder.call(builder.module.globals[name], [a, b, c])
 
 
@@ -103,6 +103,34 @@ def dot(typing, indices, values, start, stop, w):
         sums = _unrolled(builder, args[2], args[3], 4, ir.Constant(_F32, 0.0), step)
         pairs = builder.fadd(sums[0], sums[1]), builder.fadd(sums[2], sums[3])
         return builder.fadd(*pairs)
+
+    return sig, codegen
+
+
+@intrinsic
+def dot_pair(typing, indices, values, start, stop, W):
+    """Sums of ``values[k] * W[indices[k], j]`` over the row, j < 2; W is (words, 2)."""
+    sig = types.UniTuple(types.float32, 2)(indices, values, types.int64, types.int64, W)
+    pair = ir.VectorType(_F32, 2)
+
+    def codegen(context, builder, sig, args):
+        ids, xs, weights = (_pointer(context, builder, sig.args[i], args[i]) for i in (0, 1, 4))
+
+        def step(k, acc):
+            offset = builder.shl(_feature(builder, ids, k), ir.Constant(_I64, 1))
+            place = builder.bitcast(builder.gep(weights, [offset]), pair.as_pointer())
+            at = builder.load(place)
+            at.align = 4
+            x = builder.load(builder.gep(xs, [k]))
+            both = ir.Constant(pair, ir.Undefined)
+            for j in range(2):
+                both = builder.insert_element(both, x, ir.Constant(_I32, j))
+            return _fma(builder, both, at, acc)
+
+        sums = _unrolled(builder, args[2], args[3], 4, ir.Constant(pair, [0.0, 0.0]), step)
+        total = builder.fadd(builder.fadd(sums[0], sums[1]), builder.fadd(sums[2], sums[3]))
+        ends = [builder.extract_element(total, ir.Constant(_I32, j)) for j in range(2)]
+        return context.make_tuple(builder, sig.return_type, ends)
 
     return sig, codegen
 

@@ -15,14 +15,21 @@ from coattail.kernels.solver import emit
 from coattail.kernels.sparse import LANES, add_lanes, below, lanes, mix, prefetch, step
 
 TOGETHER = 12  # epochs
+COMPANY = 4  # labels; fewer in a block are better off alone from the start
 AHEAD = 2  # visits ahead at which a row is asked for
+NEAR = 8192  # words
 TILE = 64  # words turned at once
 
 
 @njit(nogil=True, cache=True)
-def _ask_ahead(indptr, indices, values, squares, alpha, order, k):
+def _ask_ahead(indptr, indices, values, squares, alpha, order, W, k):
     """Bring near what the visits after the k-th will read; no effect on any value."""
     n = order.shape[0]
+    if W.shape[0] > NEAR and k + 1 < n:
+        i = order[k + 1]
+        for p in range(indptr[i], indptr[i + 1]):
+            prefetch(W, indices[p] * LANES)
+            prefetch(W, indices[p] * LANES + LINE)
     if k + 2 * AHEAD < n:
         i = order[k + 2 * AHEAD]
         prefetch(indptr, i)
@@ -43,7 +50,7 @@ def _visit(
     ``alpha[first:first + LANES]`` belongs to the row; bit j of ``signs`` tells whether it is
     positive for lane j; ``moving`` is 1 for lanes that descend, else 0. True where something moved.
     """
-    moved = np.float32(0.0)
+    moved = 0  # an integer: a largest float would keep the loop from being vectorised
     for j in range(LANES):
         positive = np.float32((signs >> np.uint32(j)) & np.uint32(1))
         sign = positive + positive - np.float32(1.0)
@@ -58,7 +65,7 @@ def _visit(
         delta = go * (new - old)
         alpha[first + j] = old + delta
         change[j] = delta * sign
-        moved = max(moved, abs(delta))
+        moved |= int(delta != 0)
     return moved > 0
 
 
@@ -87,7 +94,7 @@ def descend_together(
             j = k + below(state, n - k)
             order[k], order[j] = order[j], order[k]
         for k in range(n):
-            _ask_ahead(indptr, indices, values, squares, alpha, order, k)
+            _ask_ahead(indptr, indices, values, squares, alpha, order, W, k)
             i = order[k]
             lanes(indices, values, indptr[i], indptr[i + 1], W, bias, margins)
             if _visit(
@@ -144,22 +151,23 @@ def train(
             for i in positives[first[j] : first[j + 1]]:
                 signs[i] |= np.uint32(1) << np.uint32(lane)
         lane_bias = np.zeros(LANES, np.float32)
+        limit = min(TOGETHER, max_epochs) if size >= COMPANY else 0
         epochs, visits = descend_together(
-            indptr, indices, values, squares, signs, half_pos, half_neg, eps,
-            min(TOGETHER, max_epochs), seed, alpha, W, lane_bias,
+            indptr, indices, values, squares, signs, half_pos, half_neg, eps, limit, seed, alpha, W,
+            lane_bias,
         )  # fmt: skip
         _turned(W, lane_bias, V)
         for lane in range(size):
             j = block + lane
             stats[j, 1], stats[j, 2] = visits[lane], n
-            if epochs[lane] == 0 and max_epochs > TOGETHER:
+            if epochs[lane] == 0 and max_epochs > limit:
                 own = positives[first[j] : first[j + 1]]
                 bit = np.uint32(1) << np.uint32(lane)
                 members = np.concatenate((own, np.flatnonzero(signs & bit == 0).astype(np.int32)))
                 own_alpha = alpha[members.astype(np.int64) * LANES + lane].copy()
                 _, more = descend(
                     indptr, indices, values, squares, members, own_alpha, own.shape[0],
-                    half_pos[lane], half_neg[lane], eps, max_epochs - TOGETHER, V[lane], keys[j],
+                    half_pos[lane], half_neg[lane], eps, max_epochs - limit, V[lane], keys[j],
                 )  # fmt: skip
                 stats[j, 1] += more
             bias[j], start[j] = V[lane, d], out

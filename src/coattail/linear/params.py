@@ -93,9 +93,11 @@ class PltParams(_Solved):
     discount: float = Field(
         1.0, gt=0.0, le=1.0, description="factor on the parent's log-score (Bonsai's code: 0.98)"
     )
+    # Looser and shorter than one-vs-rest: a tree's ranking is no better for it (docs/results.md).
     eps: float = Field(
-        0.1, gt=0.0, description="tolerance: spread of projected gradients, relative gradient norm"
+        0.3, gt=0.0, description="tolerance: spread of projected gradients, relative gradient norm"
     )
+    max_epochs: int = Field(8, ge=1, description="passes of coordinate descent per round, at most")
     prune: float = Field(0.1, ge=0.0, description="weights with |w| below this are dropped")
 
 

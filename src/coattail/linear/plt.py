@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from coattail import tree as trees_
 from coattail.arrays import Parts, TopK, as_csr, atomic_folder, parts
 from coattail.errors import ModelError
-from coattail.kernels import beam, pool
+from coattail.kernels import beam, gather, pool
 from coattail.kernels.sparse import compact, constant
 from coattail.linear import solve
 from coattail.linear.ovr import GROUP, check_rows
@@ -26,7 +26,7 @@ from coattail.tree import Tree
 # Outputs of a node descend together, on all its texts, if there are at least OUTPUTS of them and
 # the node has at most TEXTS, or they have more than SHARE of its texts each, on average: sets of
 # the texts that matter would hold most of them.
-OUTPUTS, TEXTS, SHARE = 4, 8_192, 0.03
+OUTPUTS, TEXTS, SHARE = 4, 8_192, 0.005
 BATCH = 512  # texts searched together: a node's words are laid out once for all of them
 _scratch = threading.local()
 
@@ -273,19 +273,12 @@ class NodeProblems:
 
 def _rows_below(tree: Tree, Y: sp.csr_matrix) -> sp.csr_matrix:
     """(nodes, texts): the texts with a label below each node, sorted."""
-    nodes = [np.empty(0, np.int64)]
-    texts = [np.empty(0, np.int64)]
-    row = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
-    for depth in range(tree.depth + 1):
-        node = tree.ancestor(depth)[Y.indices]
-        keep = (node >= 0) & (tree.node_depth[node] == depth) & (Y.data != 0)
-        pairs = np.unique(node[keep].astype(np.int64) * Y.shape[0] + row[keep])
-        nodes.append(pairs // Y.shape[0])
-        texts.append(pairs % Y.shape[0])
-    node, text = np.concatenate(nodes), np.concatenate(texts)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(node, minlength=tree.n_nodes))])
-    ones = np.ones(len(text), np.int8)
-    return sp.csr_matrix((ones, text.astype(np.int32), indptr), shape=(tree.n_nodes, Y.shape[0]))
+    walk = constant(Y.indptr.astype(np.int64), Y.indices, Y.data != 0, tree.leaf, tree.parent)
+    indptr = np.concatenate([[0], np.cumsum(gather.count_texts(*walk))])
+    texts = np.empty(indptr[-1], np.int32)
+    gather.list_texts(*walk, indptr, texts)
+    ones = np.ones(len(texts), np.int8)
+    return sp.csr_matrix((ones, texts, indptr), shape=(tree.n_nodes, Y.shape[0]))
 
 
 def _compacted(X: sp.csr_matrix, rows: NDArray[np.int32]) -> solve.Rows:

@@ -134,8 +134,15 @@ def dense_block(n_words: int) -> NDArray[np.float32]:
     """Scratch (n_words, LANES) of this thread, reused between groups."""
     W: NDArray[np.float32] | None = getattr(_scratch, "W", None)
     if W is None or len(W) < n_words:
-        W = _scratch.W = np.zeros((n_words, LANES), np.float32)
+        W = _scratch.W = aligned(n_words * LANES).reshape(n_words, LANES)
     return W[:n_words]
+
+
+def aligned(size: int) -> NDArray[np.float32]:
+    """Zeros that begin at a cache line, so that LANES of them never lie on one line more."""
+    room = np.zeros(size + 16, np.float32)
+    skip = -room.ctypes.data % 64 // 4
+    return room[skip : skip + size]
 
 
 def solver_blocks(n_words: int) -> tuple[NDArray[np.float32], NDArray[np.int16]]:

@@ -1,0 +1,83 @@
+"""What a label tree gathers from all texts: the sum of every label's rows, the texts of a node.
+
+Both walk the texts as they lie in memory; nothing is sorted, no matrices are multiplied.
+"""
+
+import numpy as np
+from numba import njit
+
+
+@njit(nogil=True, cache=True)
+def count_words(indptr, indices, first, texts, begin, end, n_words, lengths):
+    """Distinct words of the labels begin..end into ``lengths`` (L,).
+
+    Texts of label l are ``texts[first[l]:first[l + 1]]``; their rows are CSR.
+    """
+    last = np.full(n_words, -1, np.int64)  # label that had the word last
+    for label in range(begin, end):
+        count = 0
+        for t in range(first[label], first[label + 1]):
+            for p in range(indptr[texts[t]], indptr[texts[t] + 1]):
+                count += last[indices[p]] != label
+                last[indices[p]] = label
+        lengths[label] = count
+
+
+@njit(nogil=True, cache=True)
+def unit_sums(
+    indptr, indices, values, first, texts, weights, begin, end, n_words, start, words, sums
+):
+    """Weighted sums of the texts of labels begin..end, scaled to length 1.
+
+    Arguments as above; label l owns ``start[l]:start[l + 1]`` of ``words`` and ``sums``, as counted
+    there. Words stand in the order of their first occurrence.
+    """
+    place = np.full(n_words, -1, np.int64)
+    for label in range(begin, end):
+        lowest = used = start[label]
+        for t in range(first[label], first[label + 1]):
+            for p in range(indptr[texts[t]], indptr[texts[t] + 1]):
+                word = indices[p]
+                if place[word] < lowest:  # of a label before this one
+                    place[word] = used
+                    words[used] = word
+                    sums[used] = 0
+                    used += 1
+                sums[place[word]] += weights[t] * values[p]
+        square = 0.0
+        for p in range(lowest, used):
+            square += np.float64(sums[p]) * np.float64(sums[p])
+        if square > 0:
+            scale = np.float32(1.0 / np.sqrt(square))
+            for p in range(lowest, used):
+                sums[p] *= scale
+
+
+@njit(nogil=True, cache=True)
+def count_texts(indptr, labels, present, leaf, parent):
+    """Texts with a label below each node, (m,): ``present`` tells which entries of Y count."""
+    counts = np.zeros(parent.shape[0], np.int64)
+    last = np.full(parent.shape[0], -1, np.int64)  # text that reached the node last
+    for i in range(indptr.shape[0] - 1):
+        for p in range(indptr[i], indptr[i + 1]):
+            node = leaf[labels[p]] if present[p] else -1
+            while node >= 0 and last[node] != i:  # above such a node the text has been, too
+                last[node] = i
+                counts[node] += 1
+                node = parent[node]
+    return counts
+
+
+@njit(nogil=True, cache=True)
+def list_texts(indptr, labels, present, leaf, parent, start, texts):
+    """Those texts, in order: node v owns ``texts[start[v]:start[v + 1]]``."""
+    used = start[:-1].copy()
+    last = np.full(parent.shape[0], -1, np.int64)
+    for i in range(indptr.shape[0] - 1):
+        for p in range(indptr[i], indptr[i + 1]):
+            node = leaf[labels[p]] if present[p] else -1
+            while node >= 0 and last[node] != i:
+                last[node] = i
+                texts[used[node]] = i
+                used[node] += 1
+                node = parent[node]
