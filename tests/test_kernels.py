@@ -361,8 +361,9 @@ def test_weights_turned_word_by_word_are_the_transpose():
         shuffled[part] = W.indptr[j] + rng.permutation(W.indptr[j + 1] - W.indptr[j])
     place = np.full(40, -1, np.int32)
     arrays = (W.indptr[:-1].astype(np.int64), W.indptr[1:].astype(np.int64))
-    used, length, child, weight = beam.by_word(
-        *sparse.constant(*arrays, W.indices[shuffled], W.data[shuffled]), place
+    child, weight = np.empty(W.nnz, np.int32), np.empty(W.nnz, np.float32)
+    used, length = beam.by_word(
+        *sparse.constant(*arrays, W.indices[shuffled], W.data[shuffled]), place, child, weight
     )
     turned = W.tocsc()
     assert used.tolist() == np.flatnonzero(np.diff(turned.indptr)).tolist()

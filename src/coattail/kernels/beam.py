@@ -150,11 +150,12 @@ def _by_row(n, found, row, label, path):
 
 
 @njit(nogil=True, cache=True)
-def by_word(start, stop, words, weights, place):
+def by_word(start, stop, words, weights, place, child, weight):
     """Weights of outputs, ``words[start[j]:stop[j]]`` of output j, turned to lie word by word.
 
     ``place`` (all words,) is scratch of -1, and left so: the cost is that of the weights, not of
-    the vocabulary. Returns (words used, sorted; entries of each; outputs; weights).
+    the vocabulary. ``child`` and ``weight``, as long as ``words``, receive outputs and weights.
+    Returns (words used, sorted; entries of each).
     """
     used = np.empty(words.shape[0], np.int32)
     count = 0
@@ -170,8 +171,6 @@ def by_word(start, stop, words, weights, place):
     for k in range(words.shape[0]):
         length[place[words[k]]] += 1
     at = np.cumsum(length) - length
-    child = np.empty(words.shape[0], np.int32)
-    weight = np.empty(words.shape[0], np.float32)
     for j in range(start.shape[0]):
         for k in range(start[j], stop[j]):
             slot = place[words[k]]
@@ -180,7 +179,7 @@ def by_word(start, stop, words, weights, place):
             at[slot] += 1
     for s in range(count):
         place[used[s]] = -1
-    return used, length, child, weight
+    return used, length
 
 
 @njit(nogil=True, cache=True)

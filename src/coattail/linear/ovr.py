@@ -203,7 +203,8 @@ def _by_word(
     column = np.concatenate(labels)
     order = np.argsort(column)
     arrays = constant(start[order], stop[order], words, weights)
-    used, length, child, data = beam.by_word(*arrays, np.full(n_words, -1, np.int32))
+    child, data = np.empty(len(arrays[2]), np.int32), np.empty(len(arrays[2]), np.float32)
+    used, length = beam.by_word(*arrays, np.full(n_words, -1, np.int32), child, data)
     counts = np.zeros(n_words, np.int64)
     counts[used] = length
     indptr = np.concatenate([[0], np.cumsum(counts)])

@@ -209,14 +209,14 @@ class NodeProblems:
     ) -> None:
         self.params, self.tree, self.X = params, tree, X
         self.rows = _rows_below(tree, Y)
+        self.texts = np.diff(self.rows.indptr).astype(np.int64)
         self.positives = sp.csc_matrix(Y)
         self.counts = counts = np.diff(self.positives.indptr).astype(np.int64)
         self.tail = solve.tail_mask(params, counts) if tail is None else tail
         self.node_weight = np.ones(tree.n_nodes)
         for depth in range(1, tree.depth + 1):
             level = tree.nodes_at(depth)
-            texts = np.diff(self.rows.indptr)[level].astype(np.int64)
-            self.node_weight[level] = solve.positive_weights(params, texts, X.shape[0])
+            self.node_weight[level] = solve.positive_weights(params, self.texts[level], X.shape[0])
         self.label_weight = np.ones(len(counts))
         seen = tree.leaf >= 0
         self.label_weight[seen] = solve.positive_weights(params, counts[seen], X.shape[0])
@@ -227,7 +227,7 @@ class NodeProblems:
         return int(n_children + tree.first_label[node + 1] - tree.first_label[node])
 
     def n_rows(self, node: int) -> int:
-        return int(self.rows.indptr[node + 1] - self.rows.indptr[node])
+        return int(self.texts[node])
 
     def is_shared(self, node: int) -> bool:
         """Whether the outputs of a node are best trained together on all its texts."""
@@ -239,36 +239,42 @@ class NodeProblems:
         return n_outputs >= OUTPUTS and bool(many or n_rows <= TEXTS)
 
     def solve(self, node: int, start: int, stop: int) -> solve.Solved:
-        """Train outputs start..stop of a node."""
-        rows = self.rows.indices[self.rows.indptr[node] : self.rows.indptr[node + 1]]
-        children = self.tree.children_of(node)
-        labels = self.tree.labels_of(node)
-        positives, c_pos, c_neg, keys = [], [], [], []
-        for output in range(start, stop):
-            c = self.params.C
-            if output < len(children):
-                child = children[output]
-                own = self.rows.indices[self.rows.indptr[child] : self.rows.indptr[child + 1]]
-                weight = self.node_weight[child]
-            else:
-                label = labels[output - len(children)]
-                first, last = self.positives.indptr[label], self.positives.indptr[label + 1]
-                own = self.positives.indices[first:last]
-                weight = self.label_weight[label]
-                c *= self.params.tail_c if self.tail[label] else 1.0
-            positives.append(np.searchsorted(rows, own).astype(np.int32))
-            c_pos.append(c * weight)
-            c_neg.append(c)
-            keys.append(output if node == 0 else output + 1000003 * node)
+        """Train outputs start..stop of a node: its children, then its labels."""
+        rows = self._texts(node, node + 1)
+        first, last = self.tree.first_child[node : node + 2]
+        children = np.arange(first, last)[start:stop]
+        beyond = [max(output - int(last - first), 0) for output in (start, stop)]
+        labels = self.tree.labels_of(node)[slice(*beyond)]
+        own = [self._texts(children[0], children[-1] + 1)] if len(children) else []
+        own.append(_ranges(self.positives, labels))
+        sizes = np.concatenate([self.texts[children], self.counts[labels]])
+        weight = np.concatenate([self.node_weight[children], self.label_weight[labels]])
+        c = np.full(stop - start, self.params.C)
+        c[len(children) :][self.tail[labels]] *= self.params.tail_c
         group = solve.Group(
-            np.array(keys, np.int64) + self.params.seed,
-            np.concatenate([[0], np.cumsum([len(p) for p in positives])]).astype(np.int64),
-            np.concatenate(positives),
-            np.array(c_pos, np.float32),
-            np.array(c_neg, np.float32),
+            np.arange(start, stop, dtype=np.int64) + 1000003 * node + self.params.seed,
+            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            np.searchsorted(rows, np.concatenate(own)).astype(np.int32),
+            (c * weight).astype(np.float32),
+            c.astype(np.float32),
             self.is_shared(node),
         )
         return solve.solve(_compacted(self.X, rows), group, self.params)
+
+    def _texts(self, first: int, last: int) -> NDArray[np.int32]:
+        """Texts below the nodes first..last, one node behind another."""
+        begin, end = self.rows.indptr[[first, last]]
+        texts: NDArray[np.int32] = self.rows.indices[begin:end]
+        return texts
+
+
+def _ranges(M: sp.csc_matrix, columns: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Rows of some columns, one column behind another."""
+    begin, end = M.indptr[columns].astype(np.int64), M.indptr[columns + 1].astype(np.int64)
+    ends = np.cumsum(end - begin)
+    places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(end - ends, end - begin)
+    rows: NDArray[np.int32] = M.indices[places]
+    return rows
 
 
 def _rows_below(tree: Tree, Y: sp.csr_matrix) -> sp.csr_matrix:
@@ -283,43 +289,48 @@ def _rows_below(tree: Tree, Y: sp.csr_matrix) -> sp.csr_matrix:
 
 def _compacted(X: sp.csr_matrix, rows: NDArray[np.int32]) -> solve.Rows:
     """Some rows of X with only the words they have: small enough for the cache."""
-    place: NDArray[np.int32] | None = getattr(_scratch, "place", None)
-    if place is None or len(place) < X.shape[1]:
-        place = _scratch.place = np.full(X.shape[1], -1, np.int32)
     arrays = constant(*parts(X))
     nnz = int((arrays[0][rows + 1] - arrays[0][rows]).sum())
     indptr = np.empty(len(rows) + 1, np.int64)
     indices, values = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
     words = np.empty(min(nnz, X.shape[1]), np.int32)
+    place = _places(X.shape[1])
     found = compact(*arrays, *constant(rows), place, indptr, indices, values, words)
     return solve.rows_of(Parts(indptr, indices, values), words[:found])
+
+
+def _places(n_words: int) -> NDArray[np.int32]:
+    """Scratch (n_words,) of this thread, -1 everywhere; the kernels leave it so."""
+    known: NDArray[np.int32] | None = getattr(_scratch, "places", None)
+    if known is None or len(known) < n_words:
+        known = _scratch.places = np.full(n_words, -1, np.int32)
+    return known
 
 
 def _assemble(
     problems: NodeProblems, solved: dict[int, list[tuple[int, solve.Solved]]], n_words: int
 ) -> Weights:
     """Weights of all nodes, from label-by-label to word-by-word."""
-    bias, words, entries, children, weights = [], [], [], [], []
     n_nodes = problems.tree.n_nodes
     output, node_word = np.zeros(n_nodes + 1, np.int64), np.zeros(n_nodes + 1, np.int64)
-    place = np.full(n_words, -1, np.int32)
-    for node in range(n_nodes):
-        groups = [group for _, group in sorted(solved.get(node, []), key=lambda g: g[0])]
-        output[node + 1] = output[node] + sum(len(group.bias) for group in groups)
-        node_word[node + 1] = node_word[node]
-        if not groups:
-            continue
-        used, length, child, weight = beam.by_word(*constant(*solve.joined(groups)), place)
-        node_word[node + 1] += len(used)
-        bias.append(np.concatenate([group.bias for group in groups]))
-        words.append(used)
-        entries.append(length)
-        children.append(child)
-        weights.append(weight)
+    nodes = sorted(solved)
+    groups = [[group for _, group in sorted(solved[v], key=lambda g: g[0])] for v in nodes]
+    ends = np.cumsum([0] + [sum(len(group.words) for group in of_node) for of_node in groups])
+    child, weight = np.empty(ends[-1], np.int32), np.empty(ends[-1], np.float32)
+
+    def turned(place: int) -> tuple[NDArray, NDArray]:
+        own = slice(ends[place], ends[place + 1])
+        arrays = constant(*solve.joined(groups[place]))
+        used, length = beam.by_word(*arrays, _places(n_words), child[own], weight[own])
+        return used, length
+
+    words, entries = zip(*pool.each(turned, range(len(nodes))), strict=True)
+    bias = np.concatenate([group.bias for of_node in groups for group in of_node])
+    output[1:][nodes] = [sum(len(group.bias) for group in of_node) for of_node in groups]
+    node_word[1:][nodes] = [len(used) for used in words]
     entry = np.concatenate([[0], np.cumsum(np.concatenate(entries))]).astype(np.int64)
-    joined = (np.concatenate(part) for part in (bias, words, children, weights))
-    bias_, words_, child, weight = joined
-    return Weights(output, bias_, node_word, words_, entry, child, weight)
+    joined = np.cumsum(node_word), np.concatenate(words), entry, child, weight
+    return Weights(np.cumsum(output), bias, *joined)
 
 
 def _searchable(tree: Tree, weights: Weights) -> tuple[NDArray, ...]:
