@@ -1,7 +1,9 @@
 """Fit a linear model and rank.  data/features, data/plt -> data/models/<v>, data/ranked/<v>"""
 
+from functools import partial
+
 from coattail import runner, tracking, tree
-from coattail.features import Features, load_training
+from coattail.features import Features, load_training, with_validation
 from coattail.linear import build
 from coattail.linear.params import LinearParams
 
@@ -11,16 +13,20 @@ def main(variant: str) -> None:
     with tracking.stage("train_linear", variant, params) as run:
         features = Features("data/features")
         blocks = load_training(f"data/{params.train}", features)
-        model = build.fit_blocks(
+        fit = partial(
+            build.fit_blocks,
             params.of_dataset(features.propensity),
             tree.load(f"data/plt/{params.tree}"),
-            blocks,
-            features.n_labels,
+            n_labels=features.n_labels,
             partial=runner.partial(f"train_linear@{variant}"),
         )
+        model = fit(blocks)
+        model.predict(features.X("valid"), 100).save(f"data/ranked/{variant}/valid.npz")
+        if params.refit:
+            blocks = with_validation(blocks, features)
+            model = fit(blocks)
+        model.predict(features.X("test"), 100).save(f"data/ranked/{variant}/test.npz")
         model.save(f"data/models/{variant}")
-        for split in ("valid", "test"):
-            model.predict(features.X(split), 100).save(f"data/ranked/{variant}/{split}.npz")
         run.metrics({"training_texts": sum(block.X.shape[0] for block in blocks)})
 
 

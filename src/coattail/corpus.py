@@ -32,6 +32,12 @@ class PreprocessParams(Params):
     min_df: int = Field(2, ge=1, description="a tf-idf term stands in at least so many train texts")
     max_words: int = Field(500_000, ge=1, description="tf-idf terms kept, most frequent first")
     ngrams: int = Field(1, ge=1, le=3, description="longest tf-idf term, in words")
+    title_weight: float = Field(
+        0.0,
+        ge=0.0,
+        description="weight of the first line's words as terms of their own, beside those of the "
+        "whole text; 0: none",
+    )
     max_tokens: int = Field(500, ge=1, description="token ids kept of a text (deep models)")
     vocabulary: int = Field(100_000, ge=1, description="words with a token id, frequent first")
     valid_share: float = Field(0.1, gt=0, lt=1, description="of train, where no valid is given")
@@ -157,10 +163,11 @@ class _Source:
 
 
 class _Rows:
-    """Word numbers and label numbers of the texts of one split."""
+    """Word numbers, words of titles and label numbers of the texts of one split."""
 
     def __init__(self) -> None:
         self.words, self.observed, self.complete = (text.RaggedBuilder() for _ in range(3))
+        self.titles: list[int] = []
 
 
 class _Ids:
@@ -203,6 +210,8 @@ def _from_texts(source: _Source, copies: TextFiles, params: PreprocessParams) ->
         ids.add(document.id, split)
         copies.write(split, document.id, document.text)
         rows[split].words.add(encoder.encode(document.text))
+        if params.title_weight:
+            rows[split].titles.append(len(text.title(document.text)))
         rows[split].observed.add(numbering.numbers(document.labels))
         rows[split].complete.add(numbering.numbers(document.complete or ()))
     if 0 < with_complete < total:
@@ -212,7 +221,12 @@ def _from_texts(source: _Source, copies: TextFiles, params: PreprocessParams) ->
     log.info("read %s texts, %s different words", f"{total:,}", f"{len(encoder.words):,}")
     names, number = numbering.sorted()
     tokens = {split: rows[split].words.build() for split in SPLITS}
-    words, idf, vocabulary, X, token_ids = _vectorised(tokens, encoder.words, params)
+    titles = {
+        split: text.first_words(tokens[split], np.array(rows[split].titles, np.int64))
+        for split in SPLITS
+        if params.title_weight
+    }
+    words, idf, vocabulary, X, token_ids = _vectorised(tokens, titles, encoder.words, params)
     splits: dict[Split, CorpusSplit] = {}
     for split in SPLITS:
         complete = _ones(rows[split].complete.build(), number) if with_complete else None
@@ -234,31 +248,49 @@ def _ones(rows: Ragged, number: NDArray[np.int32]) -> sp.csr_matrix:
 
 
 def _vectorised(
-    tokens: dict[Split, Ragged], seen: list[str], params: PreprocessParams
+    tokens: dict[Split, Ragged],
+    titles: dict[Split, Ragged],
+    seen: list[str],
+    params: PreprocessParams,
 ) -> tuple[
     list[str], NDArray[np.float64], list[str], dict[Split, sp.csr_matrix], dict[Split, Ragged]
 ]:
     """Terms and their idf, vocabulary, tf-idf, token ids; all chosen by what stands in train."""
-    in_order = [tokens[split] for split in SPLITS]
-    bags = [text.bag(part, len(seen)) for part in in_order]
-    df = text.document_frequency(bags[0])
-    counted = text.count_terms(in_order, bags, seen, params.ngrams, params.min_df)
-    term_df = text.document_frequency(counted.splits[0])
-    chosen = text.by_frequency(counted.terms, term_df, params.min_df, params.max_words)
-    if not len(chosen):
+    df, terms, idf, counts = _terms(tokens, seen, params)
+    if not terms:
         raise DataError(
             f"no word stands in at least {params.min_df} training texts, so there are no features; "
             "lower preprocess.min_df or look at the texts"
         )
-    idf = text.inverse_document_frequency(term_df[chosen], bags[0].shape[0])
-    del bags
+    if titles:
+        _, own, own_idf, own_counts = _terms(titles, seen, params)
+        terms += [text.IN_TITLE + term for term in own]
+        idf = np.concatenate([idf, params.title_weight * own_idf])
+        for split in SPLITS:
+            counts[split] = sp.hstack([counts[split], own_counts[split]], format="csr")
     known = text.by_frequency(seen, df, 1, params.vocabulary)
     X, ids = {}, {}
-    for split, counts in zip(SPLITS, counted.splits, strict=True):
-        X[split] = text.tfidf(sp.csr_matrix(counts[:, chosen]), idf)
+    for split in SPLITS:
+        X[split] = text.tfidf(sp.csr_matrix(counts.pop(split)), idf)
         ids[split] = text.token_ids(tokens[split], known, len(seen), params.max_tokens)
-    words = [counted.terms[i] for i in chosen.tolist()]
-    return words, idf, [*text.SPECIAL, *(seen[i] for i in known.tolist())], X, ids
+    return terms, idf, [*text.SPECIAL, *(seen[i] for i in known.tolist())], X, ids
+
+
+def _terms(
+    tokens: dict[Split, Ragged], seen: list[str], params: PreprocessParams
+) -> tuple[NDArray[np.int64], list[str], NDArray[np.float64], dict[Split, sp.csr_matrix]]:
+    """Document frequency of all words in train; terms chosen, their idf and their counts."""
+    in_order = [tokens[split] for split in SPLITS]
+    bags = [text.bag(part, len(seen)) for part in in_order]
+    counted = text.count_terms(in_order, bags, seen, params.ngrams, params.min_df)
+    df = text.document_frequency(counted.splits[0])
+    chosen = text.by_frequency(counted.terms, df, params.min_df, params.max_words)
+    idf = text.inverse_document_frequency(df[chosen], bags[0].shape[0])
+    counts = {
+        split: sp.csr_matrix(part[:, chosen])
+        for split, part in zip(SPLITS, counted.splits, strict=True)
+    }
+    return text.document_frequency(bags[0]), [counted.terms[i] for i in chosen.tolist()], idf, counts
 
 
 # --- matrices ------------------------------------------------------------------------------------

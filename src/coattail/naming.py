@@ -7,8 +7,8 @@ measured for a text and a label:
     strength     the same with the logarithm of how often each stands there
     stems        share of them that the text has in this or another form: the same beginning
     phrase       logarithm of how often the whole name stands in the text, word by word
-    title_cover, title_stems, title_phrase   the same in the title: the first line, at most TITLE
-                 words of it, and whether the whole name stands there
+    title_cover, title_stems, title_phrase   the same in the title (text.title), and whether the
+                 whole name stands there
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coattail.errors import DataError
-from coattail.text import tokenize
+from coattail.text import title, tokenize
 
-TITLE = 64  # words
 STEM = 5  # letters that two forms of a word share
 EVIDENCE = (
     "cover", "strength", "stems", "phrase", "title_cover", "title_stems", "title_phrase",
@@ -83,10 +82,10 @@ class _Seen:
 
     def __init__(self, text: str) -> None:
         words = tokenize(text)
-        title = tokenize(text.lstrip().partition("\n")[0])[:TITLE]
+        first = title(text)
         self.counts = Counter(words)
         self.stems = {word[:STEM] for word in self.counts}
-        self.title_words = set(title)
-        self.title_stems = {word[:STEM] for word in title}
+        self.title_words = set(first)
+        self.title_stems = {word[:STEM] for word in first}
         self.whole = f" {' '.join(words)} "
-        self.title = f" {' '.join(title)} "
+        self.title = f" {' '.join(first)} "

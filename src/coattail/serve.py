@@ -34,12 +34,16 @@ class Featurizer:
         self._token = {word: i for i, word in enumerate(features.vocabulary)}
         self._idf = features.idf
         self._ngrams = 1 + max((word.count(" ") for word in features.words), default=0)
+        self._titles = any(word.startswith(text.IN_TITLE) for word in features.words)
 
     def tfidf(self, texts: list[str]) -> sp.csr_matrix:
         """L2-normalised tf-idf rows, (n, words)."""
         indptr, indices, counts = [0], [], []
         for document in texts:
-            found = Counter(self._columns(text.tokenize(document)))
+            columns = self._columns(text.tokenize(document))
+            if self._titles:
+                columns += self._columns(text.title(document), text.IN_TITLE)
+            found = Counter(columns)
             indices += sorted(found)
             counts += [found[column] for column in sorted(found)]
             indptr.append(len(indices))
@@ -49,11 +53,12 @@ class Featurizer:
         )
         return text.tfidf(counted, self._idf)
 
-    def _columns(self, words: list[str]) -> list[int]:
+    def _columns(self, words: list[str], before: str = "") -> list[int]:
         grams = list(words)
         for n in range(2, self._ngrams + 1):
             grams += [" ".join(words[i : i + n]) for i in range(len(words) - n + 1)]
-        return [self._column[gram] for gram in grams if gram in self._column]
+        found = (self._column.get(before + gram) for gram in grams)
+        return [column for column in found if column is not None]
 
     def tokens(self, texts: list[str]) -> Ragged:
         """Token ids; an unknown word and an empty text become UNK."""

@@ -19,6 +19,8 @@ TOKEN = re.compile(r"\w+")
 
 PAD, UNK = 0, 1
 SPECIAL = ("<pad>", "<unk>")  # no token can be called so: < is no word character
+TITLE = 64  # words of a title, at most
+IN_TITLE = "title:"  # begins the terms of titles; no word holds a colon
 
 _BLOCK = 1 << 22  # tokens handled at once
 
@@ -26,6 +28,11 @@ _BLOCK = 1 << 22  # tokens handled at once
 def tokenize(text: str) -> list[str]:
     """Lower-case words of a text, in order."""
     return TOKEN.findall(text.lower())
+
+
+def title(text: str) -> list[str]:
+    """Lower-case words of the first line that is not empty, at most TITLE of them."""
+    return tokenize(text.lstrip().partition("\n")[0])[:TITLE]
 
 
 class Numbering:
@@ -103,6 +110,13 @@ def bag(tokens: Ragged, n_words: int) -> sp.csr_matrix:
         block.sum_duplicates()
         blocks.append(block)
     return sp.csr_matrix(sp.vstack(blocks, format="csr")) if len(blocks) > 1 else blocks[0]
+
+
+def first_words(tokens: Ragged, lengths: NDArray[np.int64]) -> Ragged:
+    """The first ``lengths[i]`` words of every text i, which has at least so many."""
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    places = np.arange(indptr[-1]) + np.repeat(tokens.indptr[:-1] - indptr[:-1], lengths)
+    return Ragged(indptr, tokens.values[places])
 
 
 def _row_blocks(tokens: Ragged) -> Iterator[tuple[int, int]]:

@@ -16,6 +16,11 @@ class _Wired(Params):
         "features/tfidf/train", description="training folder under data/: plain or augmented blocks"
     )
     tree: str = Field("flat", description="label tree under data/plt/")
+    refit: bool = Field(
+        False,
+        description="once validation is ranked, train again on train and validation together; that "
+        "model ranks test and new texts",
+    )
     propensity_a: float | None = Field(
         None, gt=0.0, description="A of the propensities behind weights; null: the dataset's"
     )
