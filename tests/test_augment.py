@@ -17,7 +17,7 @@ from coattail.augment import (
     swap_values,
 )
 from coattail.errors import ConfigError, DataError
-from coattail.features import load_training, save_training
+from coattail.features import load_training, save_training, with_validation
 
 
 def random_problem(n=60, words=40, labels=10, seed=0):
@@ -226,6 +226,23 @@ def test_blocks_survive_the_disk(tmp_path):
         np.testing.assert_array_equal(block.labels, back.labels)
         assert (block.X != back.X).nnz == 0
         assert (block.Y != back.Y).nnz == 0
+
+
+def test_validation_texts_stand_behind_those_of_every_block():
+    class Validation:
+        def X(self, split):
+            return X[:7]
+
+        def Y(self, split):
+            return Y[:7]
+
+    X, Y = random_problem()
+    blocks = augment(X, Y, AugmentParams(n_aug=2))
+    for block, longer in zip(blocks, with_validation(blocks, Validation()), strict=True):
+        n = block.X.shape[0]
+        assert (longer.name, longer.X.shape[0], longer.Y.shape[0]) == (block.name, n + 7, n + 7)
+        assert (longer.X[:n] != block.X).nnz == (longer.X[n:] != X[:7]).nnz == 0
+        assert (longer.Y[:n] != block.Y).nnz == (longer.Y[n:] != Y[:7, block.labels]).nnz == 0
 
 
 def test_no_label_at_all_and_unequal_rows_are_clear_errors():

@@ -9,7 +9,13 @@ import pytest
 import scipy.sparse as sp
 
 from coattail.arrays import TopK
-from coattail.calibration import Calibration, hinge_probability, probabilities, true_places
+from coattail.calibration import (
+    Calibration,
+    hinge_probability,
+    probabilities,
+    some_rows,
+    true_places,
+)
 from coattail.errors import DataError, ModelError
 
 
@@ -90,6 +96,15 @@ def test_only_context_sees_that_frequency_matters():
         for name in ("platt", "isotonic", "context")
     }
     assert errors["context"] < 0.5 * min(errors["platt"], errors["isotonic"])
+
+
+@pytest.mark.parametrize("other", ["context", "platt", "isotonic", "plain"])
+def test_a_start_near_the_end_or_far_from_it_changes_nothing_but_the_way(other):
+    top, hits, frequency, _ = planted(lambda s, n: sigmoid(2 * s + np.log1p(n) - 4), n=1000)
+    near = Calibration(other).fit(some_rows(top, slice(500)), hits[:500], frequency)
+    far = Calibration("context").fit(top, hits, frequency)(top, frequency)
+    from_near = Calibration("context").fit(top, hits, frequency, near=near)(top, frequency)
+    np.testing.assert_allclose(from_near, far, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["platt", "isotonic"])

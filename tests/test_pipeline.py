@@ -10,9 +10,13 @@ import time
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from ruamel.yaml import YAML
 
 from coattail.arrays import TopK
+from coattail.features import Features
+from coattail.linear.ovr import Ovr
+from coattail.linear.params import OvrParams
 from coattail.pipeline import candidates, stage_addresses
 from coattail.serve import Tagger
 from tests.project import ROOT, Clone, clone_of_the_working_tree, stage_sources
@@ -160,6 +164,22 @@ def test_an_experiment_reruns_only_what_its_param_touches(copy):
     assert "train_linear/dismec" in executed
     assert not {"preprocess", "train_deep/attentionxml", "build_plt/flat"} & executed
     assert "stiffer" in copy.dvc("exp", "show", "--csv")
+
+
+def test_a_refit_ranks_validation_without_it_and_test_with_it(copy, monkeypatch):
+    valid = (copy.folder / "data/ranked/dismec/valid.npz").read_bytes()
+    copy.edit({"train_linear.dismec": {"refit": True}})
+    copy.dvc("repro", "-s", "train_linear@dismec")
+    assert (copy.folder / "data/ranked/dismec/valid.npz").read_bytes() == valid
+    monkeypatch.chdir(copy.folder)
+    features = Features("data/features")
+    X, Y = (sp.vstack([part("train"), part("valid")]) for part in (features.X, features.Y))
+    given = {k: v for k, v in copy.params()["train_linear"]["dismec"].items() if k != "refit"}
+    wanted = Ovr(OvrParams(**given)).fit(X.tocsr(), Y.tocsr()).predict(features.X("test"), 100)
+    found = TopK.load("data/ranked/dismec/test.npz")
+    np.testing.assert_array_equal(found.labels, wanted.labels)
+    top = Tagger.of_workspace("dismec").rank(features.texts("test"), 100)
+    np.testing.assert_array_equal(top.labels, wanted.labels)
 
 
 def test_the_same_seed_gives_the_same_bytes(copy):

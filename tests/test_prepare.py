@@ -100,6 +100,25 @@ def test_rows_have_length_one_and_idf_comes_from_train_only(raw, tmp_path):
     assert f.X("train").dtype == np.float32
 
 
+def test_words_of_titles_are_terms_of_their_own(tmp_path):
+    texts = ["red fish\nblue sea, blue sky", "\n\nblue fish\nred sea", "red", ""]
+    lines = [json.dumps({"id": str(i), "text": t, "labels": ["x"]}) for i, t in enumerate(texts)]
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    files = {split: f"{split}.jsonl" for split in ("train", "valid", "test")}
+    manifest = {"name": "toy", "format": "jsonl", "files": files}
+    manifest["propensity"] = {"A": 0.55, "B": 1.5}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    prepare(tmp_path, tmp_path / "out", PreprocessParams(min_df=2, title_weight=3.0))
+    f = Features(tmp_path / "out")
+    assert f.words == ["red", "blue", "fish", "sea", "title:fish", "title:red"]
+    three, two = np.log(5 / 4) + 1, np.log(5 / 3) + 1
+    assert f.idf == pytest.approx([three, two, two, two, 3 * two, 3 * two])
+    row = np.array([three, two * (1 + np.log(2)), two, two, 3 * two, 3 * two])
+    assert f.X("train").toarray()[0] == pytest.approx(row / np.linalg.norm(row), abs=1e-6)
+    assert f.X("train").toarray()[1, 5] == 0  # red stands below the title
+
+
 def test_min_df_ngrams_and_limits_choose_the_terms(raw, tmp_path):
     prepare(raw, tmp_path / "a", PreprocessParams(min_df=2))
     assert Features(tmp_path / "a").words == ["cat", "red"]

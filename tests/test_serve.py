@@ -11,6 +11,8 @@ from coattail.prepare import PreprocessParams, prepare
 from coattail.serve import Featurizer, Tagger
 
 TEXTS = [
+    "\n The dog sat, a cat\nsat on the mat and the cat sat",
+    "the cat\n\nThe dog sat",
     "The cat sat on the mat, the CAT!",
     "a dog and a cat",
     "the mat and the dog sat",
@@ -20,8 +22,8 @@ TEXTS = [
 ]
 
 
-@pytest.fixture
-def features(tmp_path):
+@pytest.fixture(params=[0.0, 1.5], ids=["plain", "titles"])
+def features(tmp_path, request):
     raw = tmp_path / "raw"
     raw.mkdir()
     for split in ("train", "valid", "test"):
@@ -37,7 +39,8 @@ def features(tmp_path):
         "propensity": {"A": 0.55, "B": 1.5},
     }
     (raw / "manifest.json").write_text(json.dumps(manifest))
-    prepare(raw, tmp_path / "features", PreprocessParams(min_df=2, ngrams=2))
+    params = PreprocessParams(min_df=2, ngrams=2, title_weight=request.param)
+    prepare(raw, tmp_path / "features", params)
     return Features(tmp_path / "features")
 
 

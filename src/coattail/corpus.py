@@ -290,7 +290,12 @@ def _terms(
         split: sp.csr_matrix(part[:, chosen])
         for split, part in zip(SPLITS, counted.splits, strict=True)
     }
-    return text.document_frequency(bags[0]), [counted.terms[i] for i in chosen.tolist()], idf, counts
+    return (
+        text.document_frequency(bags[0]),
+        [counted.terms[i] for i in chosen.tolist()],
+        idf,
+        counts,
+    )
 
 
 # --- matrices ------------------------------------------------------------------------------------

@@ -381,11 +381,11 @@ def _cross_fit(
     """Probabilities (n, list), each text's by a calibration that has not seen it."""
     frequency = train.astype(np.float64)
     fold = np.random.default_rng(params.seed).permutation(topk.n) % params.folds
-    eta = np.zeros(topk.labels.shape)
+    eta, map_ = np.zeros(topk.labels.shape), None
     for number in range(params.folds):
         out, rest = fold == number, fold != number
         seen, new = (None if evidence is None else evidence[part] for part in (rest, out))
-        map_ = Calibration(name).fit(some_rows(topk, rest), hits[rest], frequency, seen)
+        map_ = Calibration(name).fit(some_rows(topk, rest), hits[rest], frequency, seen, map_)
         eta[out] = map_(some_rows(topk, out), frequency, new)
     return eta
 
