@@ -46,6 +46,7 @@ FLOORS: dict[str, int] = {
     "losses": 5,
     "augment": 5,
     "rerank": 5,
+    "trade_off": 5,
     "ensemble": 5,
     "transfer": 5,
     "tail_pictures": 5,

@@ -13,7 +13,8 @@ from coattail.arrays import TopK, best_first
 from coattail.config import parse
 from coattail.errors import ConfigError, DataError, ModelError
 from coattail.labels import inverse_propensity
-from coattail.rerank import Reranker, RerankParams, apply, label_weights, learn
+from coattail.rerank import Reranker, RerankParams, apply, label_weights
+from coattail.trade_off import learn
 
 
 def params(**settings):

@@ -22,7 +22,7 @@ def train_together(X, Y, c_pos, c_neg, eps, max_epochs, labels):
         labels, c_pos[labels], c_neg[labels],
     )  # fmt: skip
     start, stop, words, weights, bias, stats = together.train(
-        *problem, 3, np.float32(eps), max_epochs, np.float32(0.0), V, dense_block(len(Q))
+        *problem, 3, np.float32(eps), max_epochs, np.float32(0.0), V[0], dense_block(len(Q))
     )
     W = np.zeros((len(labels), X.shape[1] + 1), np.float32)
     for row, first, last in zip(W, start, stop, strict=True):

@@ -52,7 +52,7 @@ def _append(members, alpha, n_pos, size, store_rows, store_alpha):
 
 
 @njit(nogil=True, cache=True)
-def emit(column, prune, size, words, weights):
+def _emit(column, prune, size, words, weights):
     """Weights of at least ``prune`` in size to the end of a growing store."""
     words = grown(words, size + column.shape[0])
     weights = grown(weights, size + column.shape[0])
@@ -186,7 +186,7 @@ def train(
                 if estimate[lane] <= gap:
                     done[j] = True
                     bias[j], start[j] = V[lane, d], out
-                    out, out_words, out_weights = emit(
+                    out, out_words, out_weights = _emit(
                         V[lane, :d], prune, out, out_words, out_weights
                     )
                     stop[j] = out
@@ -222,7 +222,7 @@ def train(
                 stats[j, 3] = loss / objective[lane]
                 if stats[j, 3] <= gap and converged[j]:
                     bias[j], start[j] = lane_bias[lane], out
-                    out, out_words, out_weights = emit(
+                    out, out_words, out_weights = _emit(
                         V[lane, :d], prune, out, out_words, out_weights
                     )
                     stop[j] = out
@@ -249,6 +249,6 @@ def train(
         rows, own_alpha = members[begin[j] : end[j]], alpha[begin[j] : end[j]]
         weights_of(indptr, indices, values, rows, own_alpha, first[j + 1] - first[j], V[0])
         bias[j], start[j] = V[0, d], out
-        out, out_words, out_weights = emit(V[0, :d], prune, out, out_words, out_weights)
+        out, out_words, out_weights = _emit(V[0, :d], prune, out, out_words, out_weights)
         stop[j] = out
     return start, stop, out_words[:out], out_weights[:out], bias, stats

@@ -11,14 +11,23 @@ import numpy as np
 from numba import njit
 
 from coattail.kernels.descent import LINE, NEGLIGIBLE, ask_for_words, descend
-from coattail.kernels.solver import emit
-from coattail.kernels.sparse import LANES, add_lanes, below, lanes, mix, prefetch, step
+from coattail.kernels.sparse import (
+    LANES,
+    above,
+    add_lanes,
+    below,
+    lanes,
+    lowest_bit,
+    mix,
+    prefetch,
+    step,
+)
+from coattail.kernels.violators import grown
 
 TOGETHER = 12  # epochs
 COMPANY = 4  # labels; fewer in a block are better off alone from the start
 AHEAD = 2  # visits ahead at which a row is asked for
-NEAR = 8192  # words
-TILE = 64  # words turned at once
+NEAR = 8192  # words whose weights need not be asked for: they fit a cache
 
 
 @njit(nogil=True, cache=True)
@@ -115,30 +124,57 @@ def descend_together(
 
 
 @njit(nogil=True, cache=True)
-def _turned(W, bias, V):
-    """Columns of W as rows of V (LANES, words + 1), biases at their ends."""
-    d = W.shape[0]
-    for begin in range(0, d, TILE):
-        for lane in range(LANES):
-            for f in range(begin, min(begin + TILE, d)):
-                V[lane, f] = W[f, lane]
-    V[:, d] = bias
+def _sizes(row, sizes):
+    """Absolute values of LANES weights."""
+    for j in range(LANES):
+        sizes[j] = abs(row[j])
+
+
+@njit(nogil=True, cache=True)
+def _emit(W, least, start, stop, words, weights):
+    """Weights of at least ``least`` in size, lane after lane, to the end of a growing store.
+
+    ``start`` and ``stop`` (lanes,) receive where each lane's lie; the first begins at ``start[0]``.
+    """
+    count = np.zeros(LANES, np.int64)
+    sizes, floor = np.empty(LANES, np.float32), np.full(LANES, np.nextafter(least, np.float32(0)))
+    for f in range(W.shape[0]):
+        _sizes(W[f], sizes)
+        mask = above(sizes, floor)
+        while mask:
+            count[lowest_bit(mask)] += 1
+            mask &= mask - np.uint64(1)
+    stop[:] = start[0] + np.cumsum(count[: start.shape[0]])
+    start[1:] = stop[:-1]
+    words, weights = grown(words, stop[-1]), grown(weights, stop[-1])
+    place = np.zeros(LANES, np.int64)
+    place[: start.shape[0]] = start
+    for f in range(W.shape[0]):
+        _sizes(W[f], sizes)
+        mask = above(sizes, floor)
+        while mask:
+            lane = lowest_bit(mask)
+            words[place[lane]], weights[place[lane]] = f, W[f, lane]
+            place[lane] += 1
+            mask &= mask - np.uint64(1)
+    return words, weights
 
 
 @njit(nogil=True, cache=True)
 def train(
     indptr, indices, values, squares, first, positives, keys, c_pos, c_neg,
-    seed, eps, max_epochs, prune, V, W,
+    seed, eps, max_epochs, prune, w, W,
 ):  # fmt: skip
     """Train labels on all rows; arguments and results as those of ``solver.train``.
 
-    ``V`` is float32 (LANES, words + 1) and ``W`` float32 (words, LANES), scratch.
+    ``w`` is float32 (words + 1,) and ``W`` float32 (words, LANES), scratch.
     """
     n, g, d = indptr.shape[0] - 1, keys.shape[0], W.shape[0]
     start, stop = np.zeros(g, np.int64), np.zeros(g, np.int64)
-    out_words, out_weights, out = np.empty(1024, np.int32), np.empty(1024, np.float32), 0
+    words, weights = np.empty(1024, np.int32), np.empty(1024, np.float32)
     bias, stats = np.zeros(g, np.float32), np.zeros((g, 4))
     alpha, signs = np.empty(n * LANES, np.float32), np.empty(n, np.uint32)
+    least = max(prune, np.float32(1e-37))  # a zero is no weight
     for block in range(0, g, LANES):
         size = min(LANES, g - block)
         alpha[:] = 0
@@ -156,7 +192,6 @@ def train(
             indptr, indices, values, squares, signs, half_pos, half_neg, eps, limit, seed, alpha, W,
             lane_bias,
         )  # fmt: skip
-        _turned(W, lane_bias, V)
         for lane in range(size):
             j = block + lane
             stats[j, 1], stats[j, 2] = visits[lane], n
@@ -165,12 +200,15 @@ def train(
                 bit = np.uint32(1) << np.uint32(lane)
                 members = np.concatenate((own, np.flatnonzero(signs & bit == 0).astype(np.int32)))
                 own_alpha = alpha[members.astype(np.int64) * LANES + lane].copy()
+                w[:d], w[d] = W[:, lane], lane_bias[lane]
                 _, more = descend(
                     indptr, indices, values, squares, members, own_alpha, own.shape[0],
-                    half_pos[lane], half_neg[lane], eps, max_epochs - limit, V[lane], keys[j],
+                    half_pos[lane], half_neg[lane], eps, max_epochs - limit, w, keys[j],
                 )  # fmt: skip
+                W[:, lane], lane_bias[lane] = w[:d], w[d]
                 stats[j, 1] += more
-            bias[j], start[j] = V[lane, d], out
-            out, out_words, out_weights = emit(V[lane, :d], prune, out, out_words, out_weights)
-            stop[j] = out
-    return start, stop, out_words[:out], out_weights[:out], bias, stats
+        own = slice(block, block + size)
+        bias[own] = lane_bias[:size]
+        start[block] = stop[block - 1] if block else 0
+        words, weights = _emit(W, least, start[own], stop[own], words, weights)
+    return start, stop, words[: stop[-1]], weights[: stop[-1]], bias, stats

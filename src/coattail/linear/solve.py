@@ -121,7 +121,7 @@ def solve(rows: Rows, group: Group, params: OvrParams | PltParams) -> Solved:
         V, Q = solver_blocks(len(rows.words))
         if group.together:
             limits = (params.seed, eps, params.max_epochs, prune)
-            found = together.train(*problem, *limits, V, dense_block(len(Q)))
+            found = together.train(*problem, *limits, V[0], dense_block(len(Q)))
         else:
             rounds = (eps, params.gap, params.max_epochs, params.max_rounds, prune)
             found = solver.train(*problem, *constant(sample), *rounds, V, Q)
