@@ -96,7 +96,7 @@ class PltParams(_Solved):
     tree: str = Field("balanced", description="label trees under data/plt/")
     beam: int = Field(10, ge=1, description="nodes kept per level and tree when predicting")
     discount: float = Field(
-        0.9, gt=0.0, le=1.0, description="factor on the parent's log-score (Bonsai's code: 0.98)"
+        1.0, gt=0.0, le=1.0, description="factor on the parent's log-score (Bonsai's code: 0.98)"
     )
     # Looser and shorter than one-vs-rest: a tree's ranking is no better for it (docs/results.md).
     eps: float = Field(
