@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from coattail.arrays import parts
 from coattail.kernels import sparse, together
-from coattail.linear.solve import dense_block, solver_blocks
+from coattail.linear.solve import aligned, dense_block, solver_blocks
 from tests.test_kernels import random_csr, slow_descent
 
 
@@ -77,3 +77,34 @@ def test_descent_side_by_side_on_one_row_and_on_an_empty_one():
         for label, y in enumerate(([True], [False])):
             slow = slow_descent(X.toarray(), np.array(y), [1.0], 500)
             np.testing.assert_allclose(W[label], slow, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [0, 1, 33, 100_000])
+def test_scratch_begins_at_a_cache_line(size):
+    found = aligned(size)
+    assert found.ctypes.data % 64 == 0
+    assert found.shape == (size,)
+    assert found.dtype == np.float32
+    assert not found.any()
+
+
+def test_only_weights_of_the_least_size_are_written():
+    X, Y, c_pos, c_neg = side_by_side()
+    positives = sp.csc_matrix(Y)
+    squares = np.asarray(X.multiply(X).sum(axis=1)).ravel().astype(np.float32) + 1
+    V, Q = solver_blocks(X.shape[1])
+    problem = sparse.constant(
+        *parts(X), squares, positives.indptr.astype(np.int64), positives.indices.astype(np.int32),
+        np.arange(40), c_pos, c_neg,
+    )  # fmt: skip
+    limits = (3, np.float32(0.05), 50)
+    kept = [
+        together.train(*problem, *limits, np.float32(prune), V[0], dense_block(len(Q)))
+        for prune in (0.0, 0.3)
+    ]
+    for label in range(40):
+        every, some = (
+            dict(zip(f[2][f[0][label] : f[1][label]], f[3][f[0][label] : f[1][label]], strict=True))
+            for f in kept
+        )
+        assert some == {word: w for word, w in every.items() if abs(w) >= np.float32(0.3)}
