@@ -9,7 +9,8 @@ language whose words grow with the square root of the labels, as words do with t
 complete ones, since most rare labels have no text left after the loss. Every size trains in a
 process of its own, ``--runs`` times; the fastest run counts, the others are shown. The last column
 is seconds (tree and training) per nnz x log2 L, relative to the smallest size: 1 is proportional,
-1.2 is a fifth more than that. With --peers (a folder with a virtual environment ``libpecos``, see
+1.2 is a fifth more than that. --representation and --regroup are those of the tree (docs/models.md).
+With --peers (a folder with a virtual environment ``libpecos``, see
 the README of --bench) PECOS XR-Linear trains on the same texts by its defaults, with a tree of the
 same shape. --work keeps the features for another run.
 """
@@ -40,6 +41,7 @@ from coattail.prepare import PreprocessParams, prepare
 from coattail.xmc import write_xmc
 
 TEST = 5000  # texts to predict
+LEAF, GROUP = 96, 32  # labels a leaf, children a node; the solver trains 32 at once
 # Labels to ask the generator for, so that about this many occur in training texts.
 ASKED = {10_000: 16_000, 100_000: 185_000, 670_000: 1_400_000}
 
@@ -49,6 +51,8 @@ def main() -> None:
     parser.add_argument("--labels", default="10000,100000,670000")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--representation", default="companions", help="input, companions, ...")
+    parser.add_argument("--regroup", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--work", type=Path)
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--bench", type=Path, default=Path("../shared/bench"))
@@ -56,7 +60,7 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ["COATTAIL_THREADS"] = str(arguments.threads)
     if arguments.child:
-        print(json.dumps(measure(arguments.child)))
+        print(json.dumps(measure(arguments)))
         return
     with tempfile.TemporaryDirectory() as temporary:
         work = arguments.work or Path(temporary)
@@ -92,6 +96,8 @@ def fastest(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     for _ in range(arguments.runs):
         command = [sys.executable, __file__, "--child", str(folder)]
         command += ["--threads", str(arguments.threads)]
+        command += ["--representation", arguments.representation]
+        command += ["--regroup" if arguments.regroup else "--no-regroup"]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         print(rows[-1], flush=True)
@@ -152,14 +158,26 @@ def hits(features: Features, labels: NDArray[np.integer[Any]]) -> float:
     return float(np.asarray(Y[rows, np.maximum(labels, 0).ravel()]).mean())
 
 
-def measure(folder: Path) -> dict[str, Any]:
-    features = Features(folder)
+def shape_of(n_labels: int, arguments: argparse.Namespace) -> tree.ShallowTree:
+    """As many levels as bring the root nearest to GROUP children."""
+    leaves = 2 ** math.ceil(math.log2(n_labels / LEAF))
+    return tree.ShallowTree(
+        leaf=LEAF,
+        group=GROUP,
+        levels=max(1, round(math.log(leaves, GROUP))),
+        representation=arguments.representation,
+        regroup=arguments.regroup,
+    )
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    features = Features(arguments.child)
     X, Y, Xt = features.X("train"), features.complete("train"), features.X("test")
     few = X[:1500], Y[:1500]  # kernels are compiled, or read from their cache, before the clock
-    Plt(PltParams(), tree.build(tree.BalancedTree(), *few)).fit(*few).predict(Xt[:10], 5)
+    shape = shape_of(sizes_of(features)["labels"], arguments)
+    Plt(PltParams(), tree.build(shape, *few)).fit(*few).predict(Xt[:10], 5)
     start = time.perf_counter()
-    # Shallow and wide: 32 children per node, about a hundred labels per leaf.
-    trees = tree.build(tree.ShallowTree(leaf=100, group=32, levels=8), X, Y)
+    trees = tree.build(shape, X, Y)
     built = time.perf_counter() - start
     start = time.perf_counter()
     model = Plt(PltParams(), trees).fit(X, Y)

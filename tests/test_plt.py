@@ -15,7 +15,7 @@ from coattail.linear.build import Blocks, fit_blocks, load
 from coattail.linear.ovr import Ovr, as_probability
 from coattail.linear.params import OvrParams, PltParams
 from coattail.linear.plt import NodeProblems, Plt
-from coattail.tree import BalancedTree, KmeansTree, ShallowTree, Tree
+from coattail.tree import BalancedTree, FlatTree, KmeansTree, ShallowTree, Tree
 from tests.model_contract import ModelContract, digest, same, separable
 from tests.test_ovr import noisy
 
@@ -251,6 +251,31 @@ def test_interrupted_fit_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypa
     monkeypatch.setattr(solve, "solve", real)
     Plt(PltParams(), trees, partial=tmp_path / "partial").fit(X, Y).save(tmp_path / "resumed")
     assert digest(tmp_path / "whole") == digest(tmp_path / "resumed")
+
+
+def test_a_node_trained_in_several_parts_has_the_same_weights(monkeypatch):
+    X, Y = separable(600, n_labels=100)
+    flat = tree.build(FlatTree(), X, Y)
+    whole = Plt(PltParams(), flat).fit(X, Y).weights_[0]
+    monkeypatch.setattr(plt, "GROUP", 32)
+    parts = Plt(PltParams(), flat).fit(X, Y).weights_[0]
+    for name, array in vars(whole).items():
+        assert array.dtype == getattr(parts, name).dtype
+        assert np.array_equal(array, getattr(parts, name))
+
+
+def test_a_large_node_ends_after_so_many_visits_but_not_before_three_epochs():
+    X, Y, _ = many_labels()
+    flat, n = tree.build(FlatTree(), X, Y), X.shape[0]
+
+    def bias(**params):
+        return Plt(PltParams(eps=1e-4, **params), flat).fit(X, Y).weights_[0].bias
+
+    assert np.array_equal(bias(max_visits=1), bias(max_epochs=3))
+    assert np.array_equal(bias(max_visits=5 * n + 1, max_epochs=6), bias(max_epochs=5))
+    assert not np.array_equal(bias(max_epochs=6), bias(max_epochs=5))
+    # Newton steps of the logistic loss are no such visits.
+    assert np.array_equal(bias(max_visits=1, loss="logistic"), bias(loss="logistic"))
 
 
 def test_blocks_use_their_part_of_the_tree(tmp_path):

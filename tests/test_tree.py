@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from coattail import tree
+from coattail.clustering import regrouped
 from coattail.config import parse
 from coattail.errors import ConfigError, DataError, ModelError
 from coattail.tree import BalancedTree, FlatTree, KmeansTree, ShallowTree, Tree, TreeParams
@@ -34,6 +35,8 @@ METHODS = [
     ShallowTree(leaf=4, group=4, levels=2),
     BalancedTree(leaf=10, representation="both"),
     KmeansTree(leaf=10, k=8, representation="cooccurrence"),
+    BalancedTree(leaf=10, representation="companions", regroup=True),
+    ShallowTree(leaf=4, group=4, levels=2, regroup=True),
 ]
 
 
@@ -236,3 +239,80 @@ def test_params_choose_the_method():
     assert isinstance(parse({"method": "kmeans", "k": 5}, TreeParams, "here"), KmeansTree)
     with pytest.raises(ConfigError):
         parse({"method": "balanced", "k": 5}, TreeParams, "here")
+
+
+def test_companions_are_the_labels_of_a_labels_texts_the_rare_ones_first():
+    Y = sp.csr_matrix(np.array([[1, 1, 0], [1, 0, 0], [1, 0, 1], [1, 0, 0]], np.float32))
+    V = tree.label_vectors(sp.csr_matrix((4, 1), dtype=np.float32), Y, "companions").toarray()
+    # n / count is 1, 4, 4: texts 0 and 2 are (a, b) of length 1, the others (1, 0).
+    a, b = np.log(2.0) ** 2, np.log(5.0) ** 2
+    a, b = a / np.hypot(a, b), b / np.hypot(a, b)
+    first = np.array([2 * a + 2, b, b])
+    expected = [first / np.linalg.norm(first), [a, b, 0], [a, 0, b]]
+    np.testing.assert_allclose(V, expected, rtol=1e-6)
+
+
+def test_faint_companions_and_entries_that_say_no_are_left_out():
+    Y = sp.lil_matrix((300, 301), dtype=np.float32)
+    for text in range(300):  # label 300 stands beside 300 different ones
+        Y[text, text] = Y[text, 300] = 1
+    Y = sp.csr_matrix(Y)
+    X = sp.csr_matrix((300, 1), dtype=np.float32)
+    V = tree.label_vectors(X, Y, "companions").toarray()
+    assert np.count_nonzero(V[300]) <= 1
+    np.testing.assert_allclose(np.linalg.norm(V[:300], axis=1), 1, rtol=1e-6)
+    with_zeros = Y.tolil()
+    with_zeros[0, 1] = 2
+    with_zeros = sp.csr_matrix(with_zeros)
+    with_zeros.data[with_zeros.data == 2] = 0
+    assert with_zeros.nnz == Y.nnz + 1
+    assert np.array_equal(tree.label_vectors(X, with_zeros, "companions").toarray(), V)
+
+
+def slowly_regrouped(leaf, Y, room):
+    """Sets of texts per label, leaf by leaf."""
+    leaf, Y = leaf.copy(), Y.toarray() != 0
+    counts = Y.sum(axis=0)
+    for label in sorted(range(len(leaf)), key=lambda j: (-counts[j], j)):
+        own = leaf[label]
+        if own < 0:
+            continue
+        reached = {}
+        for node in sorted(set(leaf[leaf >= 0].tolist())):
+            others = (leaf == node) & (np.arange(len(leaf)) != label)
+            reached[node] = int((Y[:, label] & Y[:, others].any(axis=1)).sum())
+        free = [v for v in reached if (leaf == v).sum() < room and reached[v] > reached[own]]
+        if free:
+            leaf[label] = max(free, key=lambda v: (reached[v], -v))
+    return leaf
+
+
+@pytest.mark.parametrize("room", [3, 6, 100])
+@pytest.mark.parametrize("seed", range(5))
+def test_regrouping_equals_the_slow_reference(seed, room):
+    rng = np.random.default_rng(seed)
+    Y = sp.random(40, 24, 0.15, "csr", np.float32, random_state=rng)
+    Y.data[::7] = 0  # entries that say no
+    parent = np.array([-1, 0, 0, 1, 1, 2, 2], np.int32)
+    leaf = rng.integers(3, 7, 24).astype(np.int32)
+    leaf[5] = -1
+    expected = slowly_regrouped(leaf, Y, room)
+    found = regrouped(Tree(parent, leaf), Y, room)
+    assert np.array_equal(found.leaf < 0, leaf < 0)
+    for a in range(24):  # the same labels side by side; empty leaves are gone
+        together = (found.leaf == found.leaf[a]) & (leaf >= 0)
+        assert np.array_equal(together, (expected == expected[a]) & (leaf >= 0)) or leaf[a] < 0
+    assert np.all(found.sizes > 0)
+
+
+def test_regrouping_brings_the_labels_of_a_text_together():
+    rng = np.random.default_rng(3)
+    Y = np.zeros((400, 64), np.float32)
+    for i in range(400):  # a text has four labels of one group of eight
+        Y[i, 8 * (i % 8) + rng.choice(8, 4, replace=False)] = 1
+    Y = sp.csr_matrix(Y)
+    scattered = Tree(np.array([-1] + [0] * 8, np.int32), (1 + np.arange(64) % 8).astype(np.int32))
+    leaves = lambda t: np.mean([len(set(t.leaf[Y[i].indices])) for i in range(400)])  # noqa: E731
+    assert leaves(regrouped(scattered, Y, 12)) < 0.6 * leaves(scattered)
+    full = regrouped(scattered, Y, 8)  # nobody has room
+    assert np.array_equal(full.leaf, scattered.leaf)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from coattail.arrays import Parts, parts
 from coattail.errors import ConfigError
-from coattail.kernels import cluster, pool
+from coattail.kernels import cluster, gather, pool
 from coattail.kernels.sparse import LANES, compact, constant
-from coattail.tree import BalancedTree, KmeansTree, ShallowTree
+from coattail.tree import BalancedTree, KmeansTree, ShallowTree, Tree
 
 Clusters = list[NDArray[np.int32]]
 _scratch = threading.local()
@@ -157,3 +157,23 @@ def _assign(
 
     list(pool.each(chunk, pool.chunks(len(members), 256)))
     return assigned, cosines
+
+
+def regrouped(tree: Tree, Y: sp.csr_matrix, room: int) -> Tree:
+    """The tree with labels moved to the leaf that most of their texts reach anyway.
+
+    A text is trained, and searched, in every leaf that has one of its labels: the fewer, the less
+    work, and the less there is to get wrong on the way. Frequent labels choose first; a leaf takes
+    nobody beyond ``room`` labels, and those that lose all are dropped.
+    """
+    Y = sp.csr_matrix(Y, copy=True)
+    Y.eliminate_zeros()
+    of_label = Y.T.tocsr()
+    texts = constant(of_label.indptr.astype(np.int64), of_label.indices)
+    labels = constant(Y.indptr.astype(np.int64), Y.indices)
+    by_count = np.argsort(-np.diff(of_label.indptr), kind="stable")
+    order = by_count[tree.leaf[by_count] >= 0].astype(np.int32)
+    leaf, size = tree.leaf.copy(), np.diff(tree.first_label)
+    gather.move_labels(*texts, *labels, *constant(order), room, leaf, size)
+    moved = Tree(tree.parent, leaf)
+    return moved.restrict(np.arange(tree.n_labels, dtype=np.int32))

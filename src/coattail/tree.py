@@ -19,6 +19,7 @@ from coattail.config import Params
 from coattail.errors import DataError, ModelError
 
 GATHERED = 1024  # labels whose texts one thread adds up before it takes others
+FAINT = 0.1  # companions of a label that make up less of its length are left out
 
 
 class _Clustered(Params):
@@ -29,8 +30,13 @@ class _Clustered(Params):
     seed: int = Field(0, ge=0, description="seed of the first tree; the others count up")
     tolerance: float = Field(1e-4, ge=0.0, description="gain in mean cosine that ends clustering")
     max_iterations: int = Field(50, ge=1, description="rounds of k-means per node, at most")
-    representation: Literal["input", "cooccurrence", "both"] = Field(
-        "input", description="what a label is to the clustering: its texts' words, labels, or both"
+    representation: Literal["input", "cooccurrence", "both", "companions"] = Field(
+        "input",
+        description="what a label is to the clustering: its texts' words, labels, or both; "
+        "companions: its texts' labels, the rare ones first",
+    )
+    regroup: bool = Field(
+        False, description="move labels to the leaf that most of their texts reach anyway"
     )
 
 
@@ -214,8 +220,19 @@ class Tree:
 def label_vectors(
     X: sp.csr_matrix, Y: sp.csr_matrix, representation: str = "input"
 ) -> sp.csr_matrix:
-    """Labels as unit rows: the sum of their texts' rows, of the labels beside them, or both."""
+    """Labels as unit rows: the sum of their texts' rows, of the labels beside them, or both.
+
+    ``companions`` adds up the texts' labels as if they were words: unit rows of all labels of a
+    text, weighted by the square of their inverse frequency, log(1 + n / count), FAINT ones dropped.
+    """
     X, Y = as_csr(X, "X"), as_csr(Y, "Y")
+    if representation == "companions":
+        rarity = np.log1p(Y.shape[0] / np.maximum(np.bincount(Y.indices, Y.data != 0), 1)) ** 2
+        weighted = (rarity[Y.indices] * (Y.data != 0), Y.indices, Y.indptr)
+        V = _unit_sums(unit_rows(sp.csr_matrix(weighted, shape=Y.shape)), Y.T.tocsr())
+        V.data[V.data < FAINT] = 0
+        V.eliminate_zeros()
+        return unit_rows(V)
     views = []
     if representation in ("input", "both"):
         views.append(_unit_sums(unit_rows(X), Y.T.tocsr()))
@@ -255,13 +272,14 @@ def build(params: TreeParams, X: sp.csr_matrix, Y: sp.csr_matrix) -> list[Tree]:
         raise DataError("a label tree needs at least one label with a training text; Y has none")
     if isinstance(params, FlatTree):
         return [_numbered([[seen]], Y.shape[1])]
-    from coattail.clustering import partitions  # numba, only when it is needed
+    from coattail.clustering import partitions, regrouped  # numba, only when it is needed
 
     V = label_vectors(X, Y, params.representation)
-    return [
+    trees = [
         _numbered(partitions(params, V, seen, params.seed + i), Y.shape[1])
         for i in range(params.trees)
     ]
+    return [regrouped(tree, Y, params.leaf) for tree in trees] if params.regroup else trees
 
 
 def _numbered(levels: list[list[NDArray[np.int32]]], n_labels: int) -> Tree:

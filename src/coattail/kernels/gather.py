@@ -1,6 +1,6 @@
-"""What a label tree gathers from all texts: the sum of every label's rows, the texts of a node.
+"""What a label tree gathers from all texts: sums of labels' rows, texts of nodes, labels of leaves.
 
-Both walk the texts as they lie in memory; nothing is sorted, no matrices are multiplied.
+All walk the texts as they lie in memory; nothing is sorted, no matrices are multiplied.
 """
 
 import numpy as np
@@ -81,3 +81,40 @@ def list_texts(indptr, labels, present, leaf, parent, start, texts):
                 texts[used[node]] = i
                 used[node] += 1
                 node = parent[node]
+
+
+@njit(nogil=True, cache=True)
+def move_labels(first, texts, indptr, labels, order, room, leaf, size):
+    """Every label of ``order``, in turn, to the leaf that most of its texts reach without it.
+
+    Texts of label l are ``texts[first[l]:first[l + 1]]``, labels of text i
+    ``labels[indptr[i]:indptr[i + 1]]``. A label leaves only for a leaf with fewer than ``room``
+    labels that more of its texts reach; of equal ones the first. ``leaf`` (L,) and ``size``
+    (nodes,) change.
+    """
+    reached = np.zeros(size.shape[0], np.int64)  # texts of the label at hand, by leaf
+    last = np.full(size.shape[0], -1, np.int64)  # visit that reached the leaf last
+    found = np.empty(size.shape[0], np.int64)
+    visit = 0
+    for label in order:
+        own, n_found = leaf[label], 0
+        for t in range(first[label], first[label + 1]):
+            for p in range(indptr[texts[t]], indptr[texts[t] + 1]):
+                node = leaf[labels[p]]
+                if labels[p] != label and node >= 0 and last[node] != visit:
+                    last[node] = visit
+                    if reached[node] == 0:
+                        found[n_found] = node
+                        n_found += 1
+                    reached[node] += 1
+            visit += 1
+        best, most = own, reached[own]
+        for node in found[:n_found]:
+            better = reached[node] > most or (reached[node] == most and own != best > node)
+            if better and size[node] < room:
+                best, most = node, reached[node]
+        for node in found[:n_found]:
+            reached[node] = 0
+        size[own] -= 1
+        size[best] += 1
+        leaf[label] = best

@@ -103,6 +103,9 @@ class PltParams(_Solved):
         0.3, gt=0.0, description="tolerance: spread of projected gradients, relative gradient norm"
     )
     max_epochs: int = Field(8, ge=1, description="passes of coordinate descent per round, at most")
+    max_visits: int = Field(
+        524_288, ge=1, description="texts a node visits in all its passes; three passes always"
+    )
     prune: float = Field(0.1, ge=0.0, description="weights with |w| below this are dropped")
 
 

@@ -27,6 +27,7 @@ from coattail.tree import Tree
 # the node has at most TEXTS, or they have more than SHARE of its texts each, on average: sets of
 # the texts that matter would hold most of them.
 OUTPUTS, TEXTS, SHARE = 4, 8_192, 0.005
+EPOCHS = 3  # of a node so large that ``max_visits`` would not allow them
 BATCH = 512  # texts searched together: a node's words are laid out once for all of them
 _scratch = threading.local()
 
@@ -47,6 +48,17 @@ class Weights:
     entry: NDArray[np.int64]  # (len(words) + 1,)
     child: NDArray[np.int32]
     weight: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class _Turned:
+    """Weights of some outputs of a node, word by word as above; ``words`` are sorted."""
+
+    words: NDArray[np.int32]
+    entries: NDArray[np.int64]  # of every word
+    child: NDArray[np.int32]  # within the node
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -103,18 +115,18 @@ class Plt:
         # Large problems first: none is left to run alone at the end.
         jobs.sort(key=lambda job: -problems[job.tree].n_rows(job.node))
         numbered = list(enumerate(jobs))
-        solved: dict[tuple[int, int], list[tuple[int, solve.Solved]]] = {}
+        done: list[dict[int, list[tuple[int, _Turned]]]] = [{} for _ in problems]
         n_outputs = sum(job.stop - job.start for job in jobs)
         with progress("label tree", n_outputs, "classifiers") as bar:
-            work = lambda job: problems[job.tree].solve(job.node, job.start, job.stop)  # noqa: E731
-            for number, done, new in solve.solve_all(numbered, work, self._resumable(X, Y)):
+            work = lambda job: problems[job.tree].train(job.node, job.start, job.stop)  # noqa: E731
+            for number, turned, new in solve.solve_all(numbered, work, self._resumable(X, Y)):
                 job = jobs[number]
-                solved.setdefault((job.tree, job.node), []).append((job.start, done))
+                done[job.tree].setdefault(job.node, []).append((job.start, turned))
                 bar.advance(job.stop - job.start, new=new)
         self.n_words_ = X.shape[1]
         self.weights_ = [
-            _assemble(problem, {v: s for (t_, v), s in solved.items() if t_ == t}, X.shape[1])
-            for t, problem in enumerate(problems)
+            _assemble(tree.n_nodes, of_tree)
+            for tree, of_tree in zip(self.trees_, done, strict=True)
         ]
         return self
 
@@ -189,11 +201,11 @@ class Plt:
             ) from None
         return model
 
-    def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> solve.Partial[solve.Solved]:
+    def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> solve.Partial[_Turned]:
         shapes = [array for tree in self.trees_ for array in (tree.parent, tree.leaf)]
         tail = self._tail if self._tail is not None else "by count"
         identity = (self.params, *parts(X), *parts(Y), *shapes, tail)
-        return solve.Partial(self._partial, solve.Solved, *identity)
+        return solve.Partial(self._partial, _Turned, *identity)
 
 
 class NodeProblems:
@@ -238,6 +250,15 @@ class NodeProblems:
         many = positives > SHARE * n_outputs * n_rows
         return n_outputs >= OUTPUTS and bool(many or n_rows <= TEXTS)
 
+    def train(self, node: int, start: int, stop: int) -> _Turned:
+        """Outputs start..stop of a node, trained, and turned while their weights are at hand."""
+        found = self.solve(node, start, stop)
+        child, weight = np.empty_like(found.words), np.empty_like(found.weights)
+        arrays = constant(found.start, found.stop, found.words, found.weights)
+        words, entries = beam.by_word(*arrays, _places(self.X.shape[1]), child, weight)
+        child += start
+        return _Turned(words, entries, child, weight, found.bias)
+
     def solve(self, node: int, start: int, stop: int) -> solve.Solved:
         """Train outputs start..stop of a node: its children, then its labels."""
         rows = self._texts(node, node + 1)
@@ -259,7 +280,13 @@ class NodeProblems:
             c.astype(np.float32),
             self.is_shared(node),
         )
-        return solve.solve(_compacted(self.X, rows), group, self.params)
+        params = self.params
+        if group.together and params.loss == "squared_hinge":
+            # Where texts are very many an epoch teaches more, and the largest violation, which
+            # ends a descent, is an ever stricter test.
+            epochs = max(params.max_visits // max(len(rows), 1), EPOCHS)
+            params = params.model_copy(update={"max_epochs": min(params.max_epochs, epochs)})
+        return solve.solve(_compacted(self.X, rows), group, params)
 
     def _texts(self, first: int, last: int) -> NDArray[np.int32]:
         """Texts below the nodes first..last, one node behind another."""
@@ -307,30 +334,32 @@ def _places(n_words: int) -> NDArray[np.int32]:
     return known
 
 
-def _assemble(
-    problems: NodeProblems, solved: dict[int, list[tuple[int, solve.Solved]]], n_words: int
-) -> Weights:
-    """Weights of all nodes, from label-by-label to word-by-word."""
-    n_nodes = problems.tree.n_nodes
+def _assemble(n_nodes: int, done: dict[int, list[tuple[int, _Turned]]]) -> Weights:
+    """Weights of all nodes behind one another."""
+    nodes = sorted(done)
+    whole = [_joined([part for _, part in sorted(done.pop(v), key=lambda p: p[0])]) for v in nodes]
     output, node_word = np.zeros(n_nodes + 1, np.int64), np.zeros(n_nodes + 1, np.int64)
-    nodes = sorted(solved)
-    groups = [[group for _, group in sorted(solved[v], key=lambda g: g[0])] for v in nodes]
-    ends = np.cumsum([0] + [sum(len(group.words) for group in of_node) for of_node in groups])
-    child, weight = np.empty(ends[-1], np.int32), np.empty(ends[-1], np.float32)
+    output[1:][nodes] = [len(node.bias) for node in whole]
+    node_word[1:][nodes] = [len(node.words) for node in whole]
+    columns = ("bias", "words", "entries", "child", "weight")
+    behind = lambda name: np.concatenate([getattr(node, name) for node in whole])  # noqa: E731
+    bias, words, entries, child, weight = pool.each(behind, columns)
+    entry = np.concatenate([[0], np.cumsum(entries)])
+    return Weights(np.cumsum(output), bias, np.cumsum(node_word), words, entry, child, weight)
 
-    def turned(place: int) -> tuple[NDArray, NDArray]:
-        own = slice(ends[place], ends[place + 1])
-        arrays = constant(*solve.joined(groups[place]))
-        used, length = beam.by_word(*arrays, _places(n_words), child[own], weight[own])
-        return used, length
 
-    words, entries = zip(*pool.each(turned, range(len(nodes))), strict=True)
-    bias = np.concatenate([group.bias for of_node in groups for group in of_node])
-    output[1:][nodes] = [sum(len(group.bias) for group in of_node) for of_node in groups]
-    node_word[1:][nodes] = [len(used) for used in words]
-    entry = np.concatenate([[0], np.cumsum(np.concatenate(entries))]).astype(np.int64)
-    joined = np.cumsum(node_word), np.concatenate(words), entry, child, weight
-    return Weights(np.cumsum(output), bias, *joined)
+def _joined(parts: list[_Turned]) -> _Turned:
+    """The outputs of a node that was trained in several parts."""
+    if len(parts) == 1:
+        return parts[0]
+    word = np.concatenate([np.repeat(part.words, part.entries) for part in parts])
+    order = np.argsort(word, kind="stable")
+    words, entries = np.unique(word, return_counts=True)
+    child, weight, bias = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("child", "weight", "bias")
+    )
+    return _Turned(words, entries, child[order], weight[order], bias)
 
 
 def _searchable(tree: Tree, weights: Weights) -> tuple[NDArray, ...]:
