@@ -68,11 +68,6 @@ def true_places(topk: TopK, Y: sp.csr_matrix) -> NDArray[np.bool_]:
     return found & (topk.labels >= 0)
 
 
-def some_rows(topk: TopK, rows: NDArray | slice) -> TopK:
-    """The rankings of some of the texts."""
-    return TopK(topk.labels[rows], topk.scores[rows], topk.kind)
-
-
 class Calibration:
     """One of the maps above; ``fit`` on validation, then call it on any ranking."""
 
@@ -105,7 +100,7 @@ class Calibration:
         """
         if self.name == "names":
             rows = slice(None, None, -(-topk.n // NAMES_TEXTS) or 1)
-            topk, hits = some_rows(topk, rows), hits[rows]
+            topk, hits = topk.rows(rows), hits[rows]
             evidence = _wanted(evidence)[rows, :NAMES_RANKS]
         short = topk.head(min(topk.k, NAMES_RANKS if self.name == "names" else FIT_RANKS))
         use = short.labels >= 0
@@ -153,7 +148,7 @@ class Calibration:
         for begin in range(0, topk.n, BLOCK):
             rows = slice(begin, begin + BLOCK)
             known = None if evidence is None else evidence[rows]
-            out[rows] = self._features(some_rows(topk, rows), frequency, known) @ slopes
+            out[rows] = self._features(topk.rows(rows), frequency, known) @ slopes
         return out
 
     def _features(self, topk: TopK, frequency: Floats, evidence: Floats | None) -> Floats:

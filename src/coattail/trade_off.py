@@ -24,7 +24,6 @@ from coattail.calibration import (
     Floats,
     Name,
     probabilities,
-    some_rows,
     true_places,
 )
 from coattail.config import Params
@@ -235,8 +234,8 @@ def _cross_fit(
     for number in range(params.folds):
         out, rest = fold == number, fold != number
         seen, new = (None if evidence is None else evidence[part] for part in (rest, out))
-        map_ = Calibration(name).fit(some_rows(topk, rest), hits[rest], frequency, seen, map_)
-        eta[out] = map_(some_rows(topk, out), frequency, new)
+        map_ = Calibration(name).fit(topk.rows(rest), hits[rest], frequency, seen, map_)
+        eta[out] = map_(topk.rows(out), frequency, new)
     return eta
 
 
