@@ -108,16 +108,17 @@ class TopK:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as temporary, open(temporary, "wb") as file:
-            parts = {} if self.parts is None else {"parts": self.parts}
-            kind = np.array(self.kind)
-            np.savez(file, labels=self.labels, scores=self.scores, kind=kind, **parts)
+            arrays: dict[str, Any] = {"labels": self.labels, "scores": self.scores}
+            if self.parts is not None:
+                arrays["parts"] = self.parts
+            np.savez(file, kind=np.array(self.kind), **arrays)
 
     @staticmethod
     def load(path: str | Path) -> TopK:
         try:
             with np.load(path, allow_pickle=False) as z:
                 kind: Any = str(z["kind"])
-                return TopK(z["labels"], z["scores"], kind, z["parts"] if "parts" in z else None)
+                return TopK(z["labels"], z["scores"], kind, z.get("parts"))
         except FileNotFoundError:
             raise DataError(f"{path} is missing; dvc repro makes it") from None
         except (KeyError, ValueError, OSError) as error:

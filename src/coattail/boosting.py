@@ -82,7 +82,14 @@ def boost(facts: Floats, truth: Floats) -> Boosted:
     for t in range(TREES):
         p = expit(logit)
         kernel.grow(
-            *(bins, BINS, p - truth, p * (1 - p)), DEPTH, RIDGE, LEAST, fact[t], cut[t], value[t], leaf
+            *(bins, BINS, p - truth, p * (1 - p)),
+            DEPTH,
+            RIDGE,
+            LEAST,
+            fact[t],
+            cut[t],
+            value[t],
+            leaf,
         )
         value[t] *= RATE
         logit += value[t][leaf]

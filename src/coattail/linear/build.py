@@ -15,10 +15,9 @@ from coattail.arrays import TopK, atomic_folder, best_first
 from coattail.errors import ModelError
 from coattail.features import Block
 from coattail.linear.fastxml import Fastxml
-from coattail.linear.ovr import Ovr
 from coattail.linear.nearest import Nearest
+from coattail.linear.ovr import Ovr
 from coattail.linear.params import (
-    FastxmlParams,
     LinearParams,
     NearestParams,
     OvrParams,
