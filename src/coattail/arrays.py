@@ -109,9 +109,10 @@ class TopK:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as temporary, open(temporary, "wb") as file:
             arrays: dict[str, Any] = {"labels": self.labels, "scores": self.scores}
+            arrays["kind"] = np.array(self.kind)
             if self.parts is not None:
                 arrays["parts"] = self.parts
-            np.savez(file, kind=np.array(self.kind), **arrays)
+            np.savez(file, **arrays)
 
     @staticmethod
     def load(path: str | Path) -> TopK:
