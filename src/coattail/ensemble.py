@@ -128,16 +128,16 @@ def _union(a: TopK, b: TopK) -> _Union:
     twice[:, 1:] = (labels[:, 1:] == labels[:, :-1]) & (labels[:, 1:] >= 0)
     said[:, :-1] += np.where(twice[:, 1:, None], said[:, 1:], 0)
     labels = np.where(twice, np.int32(-1), labels)
-    kept = [slice(0 if a.parts is None else 1, of_a.shape[2])]
-    kept += [slice(of_a.shape[2] + (0 if b.parts is None else 1), said.shape[2])]
-    parts = np.concatenate([said[..., some] for some in kept], axis=2).astype(np.float32)
-    return labels, said[..., 0], said[..., of_a.shape[2]], parts
+    said[twice] = 0
+    own_b = of_a.shape[2]
+    parts = np.delete(said, [0, own_b], axis=2).astype(np.float32)
+    return labels, said[..., 0], said[..., own_b], parts
 
 
 def _said(topk: TopK) -> NDArray[np.float64]:
-    """(n, k, 1 + m): the ranking's own probabilities, then its parts."""
+    """(n, k, 1 + m): the ranking's own probabilities, then its parts; they are one if it has none."""
     own = probabilities(topk)[..., None]
-    return own if topk.parts is None else np.concatenate([own, topk.parts], axis=2)
+    return np.concatenate([own, own if topk.parts is None else topk.parts], axis=2)
 
 
 def _weighted(union: _Union, weight: float, k: int) -> TopK:

@@ -14,7 +14,7 @@ def grow(bins, n_bins, gradient, hessian, depth, ridge, least, fact, cut, value,
 
     bins (n, m) uint8; gradient, hessian (n,). Into fact, cut (2^depth - 1,), value (2^depth,), the
     Newton step of every leaf, and leaf (n,), where every row ended. A side of a split holds a
-    hessian of at least ``least``.
+    hessian of at least ``least``; ``ridge``, above 0, is added to it.
     """
     n, m = bins.shape
     leaf[:] = 0
