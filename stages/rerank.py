@@ -3,7 +3,7 @@
 from coattail import runner, tracking
 from coattail.arrays import TopK
 from coattail.features import Features, Split
-from coattail.rerank import Reranker, RerankParams
+from coattail.rerank import Reranker, RerankParams, load_training
 
 
 def main(variant: str) -> None:
@@ -14,7 +14,11 @@ def main(variant: str) -> None:
         valid, valid_texts = _ranked("valid", params, features, model)
         test, test_texts = _ranked("test", params, features, model)
         Y = features.Y("valid")
-        model.fit(valid, Y, features.counts, features.inverse_propensity, valid_texts)
+        more = None
+        if params.learn_from_training:
+            texts = features.texts("train") if model.reads_texts else None
+            more = model.lists(load_training(params.base), features.Y("train"), texts)
+        model.fit(valid, Y, features.counts, features.inverse_propensity, valid_texts, more)
         model.predict(valid, valid.k, valid_texts).save(f"data/ranked/{variant}/valid.npz")
         if params.refit:
             model.refit(features.counts)
