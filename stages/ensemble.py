@@ -1,7 +1,5 @@
 """Average two candidates.  data/ranked/<first>, data/ranked/<second> -> data/ranked/<v>"""
 
-from pathlib import Path
-
 from coattail import runner, tracking
 from coattail.arrays import TopK
 from coattail.ensemble import Ensemble, EnsembleParams
@@ -19,13 +17,6 @@ def main(variant: str) -> None:
         k = max(first[0].k, second[0].k)
         model.predict(first[0], second[0], k).save(f"data/ranked/{variant}/valid.npz")
         model.predict(first[1], second[1], k).save(f"data/ranked/{variant}/test.npz")
-        training = (
-            Path(f"data/ranked/{params.first}/train.npz"),
-            Path(f"data/ranked/{params.second}/train.npz"),
-        )
-        if all(path.exists() for path in training):
-            a, b = (TopK.load(path) for path in training)
-            model.predict(a, b, k).save(f"data/ranked/{variant}/train.npz")
         run.metrics({"weight_of_first": model.weight_})
 
 

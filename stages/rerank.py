@@ -3,7 +3,7 @@
 from coattail import runner, tracking
 from coattail.arrays import TopK
 from coattail.features import Features, Split
-from coattail.rerank import Reranker, RerankParams, load_training
+from coattail.rerank import Reranker, RerankParams
 
 
 def main(variant: str) -> None:
@@ -14,11 +14,7 @@ def main(variant: str) -> None:
         valid, valid_texts = _ranked("valid", params, features, model)
         test, test_texts = _ranked("test", params, features, model)
         Y = features.Y("valid")
-        more = None
-        if params.learn_from_training:
-            texts = features.texts("train") if model.reads_texts else None
-            more = model.lists(load_training(params.base), features.Y("train"), texts)
-        model.fit(valid, Y, features.counts, features.inverse_propensity, valid_texts, more)
+        model.fit(valid, Y, features.counts, features.inverse_propensity, valid_texts)
         model.predict(valid, valid.k, valid_texts).save(f"data/ranked/{variant}/valid.npz")
         if params.refit:
             model.refit(features.counts)

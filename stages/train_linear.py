@@ -22,8 +22,6 @@ def main(variant: str) -> None:
         )
         model = fit(blocks)
         model.predict(features.X("valid"), 100).save(f"data/ranked/{variant}/valid.npz")
-        if params.rank_training:
-            build.rank_folds(fit, blocks, 100).save(f"data/ranked/{variant}/train.npz")
         if params.refit:
             blocks = with_validation(blocks, features)
             model = fit(blocks)

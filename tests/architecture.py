@@ -26,7 +26,6 @@ FLOORS: dict[str, int] = {
     "corpus": 3,
     "demo_tree": 3,
     "features": 3,
-    "folds": 4,
     "fetch": 3,
     "textfiles": 3,
     "vectors": 3,

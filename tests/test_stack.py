@@ -11,19 +11,16 @@ import scipy.sparse as sp
 from coattail.arrays import TopK, best_first
 from coattail.calibration import true_places
 from coattail.ensemble import Ensemble, EnsembleParams, combine
-from coattail.errors import ConfigError, DataError, ModelError
-from coattail.features import Block, Features
-from coattail.folds import FOLDS, fold_of, seen_by_others
+from coattail.errors import DataError, ModelError
+from coattail.features import Features
 from coattail.labels import inverse_propensity
-from coattail.linear import build
 from coattail.linear.nearest import Nearest
 from coattail.linear.ovr import Ovr
 from coattail.linear.params import NearestParams, OvrParams
 from coattail.pipeline import candidates
 from coattail.prepare import PreprocessParams, prepare
-from coattail.rerank import Reranker, RerankParams, load_training
+from coattail.rerank import Reranker, RerankParams
 from coattail.serve import LISTED, Tagger, bundle
-from coattail.trade_off import Lists
 
 # --- parts ---------------------------------------------------------------------------------------
 
@@ -141,71 +138,6 @@ def test_a_base_trained_again_has_seen_the_labels_of_validation():
     model.refit(counts)
     assert (model.predict(base, 20, WORDS).labels == 5).any()
     np.testing.assert_array_equal(model.frequency_, counts)
-
-
-# --- training texts ------------------------------------------------------------------------------
-
-
-def test_every_training_text_is_ranked_by_a_model_of_the_other_folds():
-    n = 31
-    X = sp.csr_matrix(np.eye(n, dtype=np.float32))
-    fold, shown = fold_of(n), []
-
-    class Told:
-        """Gives label 0 with the number of the text as the score."""
-
-        def predict(self, X, k):
-            return top(np.zeros((X.shape[0], 1)), X.indices[:, None], kind="margin")
-
-    def fit(blocks):
-        shown.append(set(blocks[0].X.indices.tolist()))
-        return Told()
-
-    block = Block("all", X, sp.csr_matrix(np.ones((n, 1), np.float32)), np.zeros(1, np.int32))
-    ranked = build.rank_folds(fit, [block], 1)
-    assert ranked.scores[:, 0].tolist() == list(range(n))
-    for part, seen in enumerate(shown):
-        assert seen == set(np.flatnonzero(fold != part).tolist())
-    with pytest.raises(ConfigError, match="2 augmented blocks"):
-        build.rank_folds(fit, [block, block], 1)
-
-
-def test_a_label_counts_only_the_texts_its_ranker_has_seen():
-    Y = sp.csr_matrix(np.eye(4, dtype=np.float32)[[0, 0, 1, 2, 2, 2]])  # label 3 has no text
-    fold, seen = fold_of(6), seen_by_others(Y)
-    for part in range(FOLDS):
-        slow = [sum(Y[i, label] for i in range(6) if fold[i] != part) for label in range(4)]
-        assert seen[part].tolist() == slow
-    ranking = top(np.tile([0, 1, 2, -1], (6, 1)), np.tile([0.4, 0.3, 0.2, -np.inf], (6, 1)))
-    lists = reranker(calibration="context").lists(ranking, Y, None)
-    for i in range(6):
-        assert lists.frequency[i, :3].tolist() == seen[fold[i], :3].tolist()
-    assert lists.hits[2].tolist() == [False, True, False, False]
-
-
-def test_lists_are_joined_at_the_shorter_length_and_entries_of_unseen_labels_are_left_out():
-    base, Y, counts, q = world()
-    model = reranker(strategy="power", power=0.0)
-    half, other = np.arange(600), np.arange(600, TEXTS)
-    ones = np.ones((600, 20))
-    own = Lists(base.rows(half), true_places(base, Y)[half], ones, np.zeros((600, 20, 7)))
-    more = Lists(base.rows(other).head(9), true_places(base, Y)[other][:, :9], ones[:, :9],
-                 np.zeros((600, 9, 7)))  # fmt: skip
-    both = own.fit("boosted", more)
-    at_once = Lists(base.head(9), true_places(base, Y)[:, :9], np.ones((TEXTS, 9)),
-                    np.zeros((TEXTS, 9, 7))).fit("boosted", None)  # fmt: skip
-    assert both.to_json() == at_once.to_json()
-    unseen = Lists(more.topk, more.hits, 0 * more.frequency, more.evidence)
-    alone = Lists(own.topk.head(9), own.hits[:, :9], ones[:, :9], own.evidence[:, :9])
-    assert own.fit("boosted", unseen).to_json() == alone.fit("boosted", None).to_json()
-    model.fit(base, Y, counts, q, WORDS, more)
-    assert model.calibration_.name == "boosted"
-
-
-def test_a_base_without_a_ranking_of_training_texts_is_a_clear_error(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match="rank_training: true in every candidate behind linear"):
-        load_training("linear")
 
 
 # --- new texts -----------------------------------------------------------------------------------

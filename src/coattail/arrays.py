@@ -147,18 +147,6 @@ def best_first(
     return top.head(k)
 
 
-def joined(tops: list[TopK]) -> TopK:
-    """Rankings of other texts below each other; all of the shortest list's length."""
-    k = min(top.k for top in tops)
-    parts = [top.parts[:, :k] for top in tops if top.parts is not None]
-    return TopK(
-        np.concatenate([top.labels[:, :k] for top in tops]),
-        np.concatenate([top.scores[:, :k] for top in tops]),
-        tops[0].kind,
-        np.concatenate(parts) if len(parts) == len(tops) else None,
-    )
-
-
 def topk_of_csr(S: sp.csr_matrix, k: int, kind: Kind = "probability") -> TopK:
     """The k best *stored* entries of every row."""
     S = sp.csr_matrix(S)

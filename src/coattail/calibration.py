@@ -40,8 +40,7 @@ LOW, HIGH = 1e-9, 1 - 1e-6
 FIT_RANKS = 50
 # Maps that read names have many columns: they fit on fewer ranks and not on all of very many texts,
 # and are computed for so many texts at once.
-NAMES_RANKS, NAMES_TEXTS, BLOCK = 30, 10_000, 1_000
-BOOSTED_RANKS, BOOSTED_TEXTS = 40, 100_000
+NAMES_RANKS, BOOSTED_RANKS, NAMES_TEXTS, BLOCK = 30, 40, 10_000, 1_000
 # The lines of `names` break at these quantiles of the first ranks.
 BREAKS, BREAK_RANKS = (0.1, 0.3, 0.5, 0.7, 0.9), 10
 
@@ -95,9 +94,8 @@ class Calibration:
         ----------
         topk : TopK (n, k)
         hits : bool (n, k)
-        frequency : float (L,), or (n, k)
-            Training texts of every label, or of every entry where they differ from text to text;
-            labels without one are left out of the fit.
+        frequency : float (L,)
+            Training texts of every label; labels without one are left out of the fit.
         evidence : float (n, k, e), for ``names`` and ``boosted``
         near : the same map fitted on similar data, to start from: quicker, nothing else
 
@@ -106,15 +104,13 @@ class Calibration:
         self; without a single hit nothing can be learned and the map is ``plain``.
         """
         ranks_seen = {"names": NAMES_RANKS, "boosted": BOOSTED_RANKS}.get(self.name, FIT_RANKS)
-        texts_seen = {"boosted": BOOSTED_TEXTS}.get(self.name, NAMES_TEXTS)
         if self.name in READS_NAMES:
-            rows = slice(None, None, -(-topk.n // texts_seen) or 1)
+            rows = slice(None, None, -(-topk.n // NAMES_TEXTS) or 1)
             topk, hits = topk.rows(rows), hits[rows]
             evidence = self._wanted(evidence)[rows, :ranks_seen]
-            frequency = frequency[rows] if frequency.ndim == 2 else frequency
         short = topk.head(min(topk.k, ranks_seen))
-        frequency = _of_entries(short, frequency)
-        use = (short.labels >= 0) & (frequency > 0)
+        use = short.labels >= 0
+        use &= frequency[np.maximum(short.labels, 0)] > 0
         truth = hits[:, : short.k][use].astype(np.float64)
         if self.name == "plain" or not truth.any() or truth.all():
             self.name = "plain"
@@ -242,17 +238,10 @@ def _scale(topk: TopK) -> Floats:
     return np.asarray(np.log(p / (1 - p)))
 
 
-def _of_entries(topk: TopK, frequency: Floats) -> Floats:
-    """(n, k) training texts of the labels listed."""
-    if frequency.ndim == 2:
-        return frequency[:, : topk.k]
-    return frequency[np.maximum(topk.labels, 0)]
-
-
 def _plain_facts(topk: TopK, frequency: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """(n, k) each: score, logarithm of the frequency, of the rank, and the text's best score."""
     z = _scale(topk)
-    u = np.log1p(_of_entries(topk, frequency))
+    u = np.log1p(frequency)[np.maximum(topk.labels, 0)]
     rank = np.broadcast_to(np.log(np.arange(1, topk.k + 1)), z.shape)
     return z, u, rank, np.broadcast_to(z[:, :1], z.shape)
 

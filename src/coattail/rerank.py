@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from coattail.arrays import TopK, atomic_folder, best_first
 from coattail.calibration import (
-    BOOSTED_RANKS,
     READS_NAMES,
     Calibration,
     Floats,
@@ -26,9 +25,8 @@ from coattail.calibration import (
 )
 from coattail.config import parse
 from coattail.errors import DataError, ModelError
-from coattail.folds import fold_of, seen_by_others
 from coattail.naming import Names
-from coattail.trade_off import Learned, Lists, RerankParams, learn, learned, train_counts
+from coattail.trade_off import Learned, RerankParams, learn, learned, train_counts
 
 __all__ = ["RerankParams", "Reranker", "apply", "label_weights"]
 
@@ -70,17 +68,6 @@ def label_weights(counts: NDArray, inverse_propensity: Floats, params: RerankPar
     raise ValueError("learned weights come from learn")
 
 
-def load_training(base: str) -> TopK:
-    """The base's ranking of the training texts."""
-    path = Path("data/ranked") / base / "train.npz"
-    if not path.exists():
-        raise DataError(
-            f"{path} is missing; learn_from_training wants rank_training: true in every candidate "
-            f"behind {base}"
-        )
-    return TopK.load(path)
-
-
 class Reranker:
     """A reranking as a model folder: weights for the first rank and the rest, and a calibration."""
 
@@ -104,7 +91,6 @@ class Reranker:
         counts: NDArray,
         inverse_propensity: Floats,
         texts: list[str] | None = None,
-        more: Lists | None = None,
     ) -> Reranker:
         """From the base's ranking of the validation texts; arguments as for `learn`."""
         if self.names_ and len(self.names_.names) != Y.shape[1]:
@@ -116,23 +102,18 @@ class Reranker:
         name: Name = self.params.calibration or "plain"
         q = np.asarray(inverse_propensity, np.float64)
         if self.params.strategy == "learned":
-            self.learned_ = learn(topk, Y, counts, inverse_propensity, self.params, evidence, more)
+            self.learned_ = learn(topk, Y, counts, inverse_propensity, self.params, evidence)
             point = self.learned_.chosen
             name, q = point.calibration, q**point.power
             weights = np.stack([(1 - t) + t * q for t in (point.first, point.rest)])
         else:
             weights = np.tile(label_weights(counts, q, self.params), (2, 1))
         self.weights_ = weights.astype(np.float32)
-        own = self.frequency_[np.maximum(topk.labels, 0)].astype(np.float64)
-        self.calibration_ = Lists(topk, true_places(topk, Y), own, evidence).fit(name, more)
-        return self
-
-    def lists(self, topk: TopK, Y: sp.csr_matrix, texts: list[str] | None) -> Lists:
-        """Training texts with labels Y as models of the other folds rank them, to `fit` on."""
-        topk = topk.head(min(topk.k, BOOSTED_RANKS))
-        seen = seen_by_others(Y)[fold_of(Y.shape[0])[:, None], np.maximum(topk.labels, 0)]
         hits = true_places(topk, Y)
-        return Lists(topk, hits, seen.astype(np.float64), self._evidence(topk, texts))
+        self.calibration_ = Calibration(name).fit(
+            topk, hits, self.frequency_.astype(np.float64), evidence
+        )
+        return self
 
     def refit(self, counts: NDArray) -> Reranker:
         """The base was trained again with validation: judge by what it has seen by now.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from coattail import metrics
-from coattail.arrays import TopK, as_csr, joined
+from coattail.arrays import TopK, as_csr
 from coattail.calibration import (
     Calibration,
     Floats,
@@ -68,11 +68,6 @@ class RerankParams(Params):
     )
     steps: int = Field(20, ge=1, le=200, description="learned: intervals of each mixing weight")
     folds: int = Field(5, ge=2, le=50, description="learned: parts of validation for cross-fitting")
-    learn_from_training: bool = Field(
-        False,
-        description="fit the calibration on the training texts, too, as models of other texts rank "
-        "them: the base, or all behind it, has rank_training",
-    )
     mask_unseen: bool = Field(True, description="drop labels without a training text")
     refit: bool = Field(
         False,
@@ -80,33 +75,6 @@ class RerankParams(Params):
         "refit): a label's training texts are then those of both",
     )
     seed: int = Field(0, ge=0, description="learned: assignment of validation texts to folds")
-
-
-@dataclass(frozen=True)
-class Lists:
-    """Rankings of texts whose labels are known: what a calibration learns from."""
-
-    topk: TopK
-    hits: NDArray[np.bool_]  # (n, k)
-    frequency: Floats  # (n, k) texts of the label that the ranker had seen
-    evidence: Floats | None  # (n, k, e)
-
-    def rows(self, rows: NDArray) -> Lists:
-        evidence = None if self.evidence is None else self.evidence[rows]
-        return Lists(self.topk.rows(rows), self.hits[rows], self.frequency[rows], evidence)
-
-    def fit(self, name: Name, more: Lists | None, near: Calibration | None = None) -> Calibration:
-        """A calibration that has learned from these lists and from more."""
-        topk, hits, frequency, evidence = self.topk, self.hits, self.frequency, self.evidence
-        if more is not None:
-            topk = joined([topk, more.topk])
-            hits, frequency = (
-                np.concatenate([own[:, : topk.k], other[:, : topk.k]])
-                for own, other in ((hits, more.hits), (frequency, more.frequency))
-            )
-            if evidence is not None and more.evidence is not None:
-                evidence = np.concatenate([evidence[:, : topk.k], more.evidence[:, : topk.k]])
-        return Calibration(name).fit(topk, hits, frequency, evidence, near)
 
 
 @dataclass(frozen=True)
@@ -141,7 +109,6 @@ def learn(
     inverse_propensity: Floats,
     params: RerankParams,
     evidence: Floats | None = None,
-    more: Lists | None = None,
 ) -> Learned:
     """Choose calibration and weights on validation texts.
 
@@ -161,8 +128,6 @@ def learn(
         q of the same counts.
     evidence : float (n, list, e)
         What the names of labels say, for calibrations that read them.
-    more : Lists
-        Training texts, to fit on in every fold.
     """
     if topk.n == 0:
         raise DataError("learned weights need validation texts, got none; use a fixed strategy")
@@ -179,8 +144,7 @@ def learn(
     for name in names:
         eta = probabilities(topk)
         if name != "plain":
-            lists = Lists(topk, hits, train[np.maximum(topk.labels, 0)].astype(float), evidence)
-            eta = _cross_fit(name, lists, train, params, more)
+            eta = _cross_fit(name, topk, hits, train, params, evidence)
         points += truth.walk(name, eta, grid)
     powers = [truth.power(probabilities(topk), a) for a in np.linspace(0, 2, 21)]
     chosen = _best([*points, *powers, truth.base], truth.base, params)
@@ -262,16 +226,22 @@ def _with_first(first: NDArray, order: NDArray, k: int) -> NDArray:
 
 
 def _cross_fit(
-    name: Name, lists: Lists, train: NDArray, params: RerankParams, more: Lists | None
+    name: Name,
+    topk: TopK,
+    hits: NDArray[np.bool_],
+    train: NDArray,
+    params: RerankParams,
+    evidence: Floats | None,
 ) -> Floats:
     """Probabilities (n, list), each text's by a calibration that has not seen it."""
     frequency = train.astype(np.float64)
-    fold = np.random.default_rng(params.seed).permutation(lists.topk.n) % params.folds
-    eta, map_ = np.zeros(lists.topk.labels.shape), None
+    fold = np.random.default_rng(params.seed).permutation(topk.n) % params.folds
+    eta, map_ = np.zeros(topk.labels.shape), None
     for number in range(params.folds):
-        new = lists.rows(fold == number)
-        map_ = lists.rows(fold != number).fit(name, more, map_)
-        eta[fold == number] = map_(new.topk, frequency, new.evidence)
+        out, rest = fold == number, fold != number
+        seen, new = (None if evidence is None else evidence[part] for part in (rest, out))
+        map_ = Calibration(name).fit(topk.rows(rest), hits[rest], frequency, seen, map_)
+        eta[out] = map_(topk.rows(out), frequency, new)
     return eta
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,10 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import TopK, atomic_folder, best_first, joined
-from coattail.errors import ConfigError, ModelError
+from coattail.arrays import TopK, atomic_folder, best_first
+from coattail.errors import ModelError
 from coattail.features import Block
-from coattail.folds import FOLDS, fold_of
 from coattail.linear.fastxml import Fastxml
 from coattail.linear.nearest import Nearest
 from coattail.linear.ovr import Ovr
@@ -116,22 +113,6 @@ def fit_blocks(
     names = [block.name for block in blocks]
     labels = [np.asarray(block.labels, np.int32) for block in blocks]
     return Blocks(names, labels, models, n_labels, Path(partial) if partial else None)
-
-
-def rank_folds(fit: Callable[[list[Block]], Model], blocks: list[Block], k: int) -> TopK:
-    """The training texts, ranked by models that have not seen them (`coattail.folds`)."""
-    if len(blocks) != 1:
-        raise ConfigError(
-            f"rank_training wants plain training texts, but there are {len(blocks)} augmented "
-            "blocks; set train to features/tfidf/train or rank_training to false"
-        )
-    fold = fold_of(blocks[0].X.shape[0])
-    tops = []
-    for part in range(FOLDS):
-        out, rest = fold == part, fold != part
-        block = replace(blocks[0], X=blocks[0].X[rest], Y=blocks[0].Y[rest])
-        tops.append(fit([block]).predict(blocks[0].X[out], k))
-    return joined(tops).rows(np.argsort(np.argsort(fold, kind="stable"), kind="stable"))
 
 
 class Blocks:

@@ -21,11 +21,6 @@ class _Wired(Params):
         description="once validation is ranked, train again on train and validation together; that "
         "model ranks test and new texts",
     )
-    rank_training: bool = Field(
-        False,
-        description="rank the training texts, too, each third by a model of the other two thirds: "
-        "for a reranking that learns from them (learn_from_training)",
-    )
     propensity_a: float | None = Field(
         None, gt=0.0, description="A of the propensities behind weights; null: the dataset's"
     )
