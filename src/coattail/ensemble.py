@@ -135,7 +135,7 @@ def _union(a: TopK, b: TopK) -> _Union:
 
 
 def _said(topk: TopK) -> NDArray[np.float64]:
-    """(n, k, 1 + m): the ranking's own probabilities, then its parts; they are one if it has none."""
+    """(n, k, 1 + m): the ranking's own probabilities, then its parts (itself if it has none)."""
     own = probabilities(topk)[..., None]
     return np.concatenate([own, own if topk.parts is None else topk.parts], axis=2)
 
