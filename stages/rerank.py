@@ -15,8 +15,10 @@ def main(variant: str) -> None:
         test, test_texts = _ranked("test", params, features, model)
         Y = features.Y("valid")
         model.fit(valid, Y, features.counts, features.inverse_propensity, valid_texts)
-        model.save(f"data/models/{variant}")
         model.predict(valid, valid.k, valid_texts).save(f"data/ranked/{variant}/valid.npz")
+        if params.refit:
+            model.refit(features.counts)
+        model.save(f"data/models/{variant}")
         model.predict(test, test.k, test_texts).save(f"data/ranked/{variant}/test.npz")
         if model.learned_:
             chosen, base = model.learned_.chosen, model.learned_.base

@@ -45,6 +45,7 @@ FLOORS: dict[str, int] = {
     "naming": 4,
     "losses": 5,
     "augment": 5,
+    "boosting": 4,
     "rerank": 5,
     "trade_off": 5,
     "ensemble": 5,

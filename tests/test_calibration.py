@@ -13,7 +13,6 @@ from coattail.calibration import (
     Calibration,
     hinge_probability,
     probabilities,
-    some_rows,
     true_places,
 )
 from coattail.errors import DataError, ModelError
@@ -101,7 +100,7 @@ def test_only_context_sees_that_frequency_matters():
 @pytest.mark.parametrize("other", ["context", "platt", "isotonic", "plain"])
 def test_a_start_near_the_end_or_far_from_it_changes_nothing_but_the_way(other):
     top, hits, frequency, _ = planted(lambda s, n: sigmoid(2 * s + np.log1p(n) - 4), n=1000)
-    near = Calibration(other).fit(some_rows(top, slice(500)), hits[:500], frequency)
+    near = Calibration(other).fit(top.rows(slice(500)), hits[:500], frequency)
     far = Calibration("context").fit(top, hits, frequency)(top, frequency)
     from_near = Calibration("context").fit(top, hits, frequency, near=near)(top, frequency)
     np.testing.assert_allclose(from_near, far, atol=1e-5)

@@ -34,16 +34,24 @@ class TopK:
         Never increasing along a row, equal scores in order of label id; -inf where the label is -1.
     kind : str
         ``probability`` if scores lie in [0, 1] and act as such, else ``margin``.
+    parts : float32 (n, k, m), or None
+        What m rankings behind this one say of the label, each in [0, 1] and 0 where a ranking does
+        not list it. An average keeps them for whoever can learn more from them than their mean.
     """
 
     labels: NDArray[np.int32]
     scores: NDArray[np.float32]
     kind: Kind = "probability"
+    parts: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         if self.labels.shape != self.scores.shape or self.labels.ndim != 2:
             raise DataError(
                 f"TopK wants two (n, k) arrays, got {self.labels.shape} and {self.scores.shape}"
+            )
+        if self.parts is not None and self.parts.shape[:-1] != self.labels.shape:
+            raise DataError(
+                f"TopK wants parts of shape {(*self.labels.shape, 'm')}, got {self.parts.shape}"
             )
 
     @property
@@ -56,12 +64,21 @@ class TopK:
 
     def head(self, k: int) -> TopK:
         """The first k columns, padded when there are fewer."""
+        parts = None if self.parts is None else self.parts[:, :k]
         if k <= self.k:
-            return TopK(self.labels[:, :k], self.scores[:, :k], self.kind)
-        labels = np.full((self.n, k), -1, np.int32)
-        scores = np.full((self.n, k), -np.inf, np.float32)
-        labels[:, : self.k], scores[:, : self.k] = self.labels, self.scores
-        return TopK(labels, scores, self.kind)
+            return TopK(self.labels[:, :k], self.scores[:, :k], self.kind, parts)
+        more = (0, 0), (0, k - self.k)
+        return TopK(
+            np.pad(self.labels, more, constant_values=-1),
+            np.pad(self.scores, more, constant_values=-np.inf),
+            self.kind,
+            None if parts is None else np.pad(parts, (*more, (0, 0))),
+        )
+
+    def rows(self, rows: NDArray | slice) -> TopK:
+        """The rankings of some of the texts."""
+        parts = None if self.parts is None else self.parts[rows]
+        return TopK(self.labels[rows], self.scores[rows], self.kind, parts)
 
     def to_csr(self, n_labels: int) -> sp.csr_matrix:
         """Scores as a sparse (n, n_labels) matrix; a stored zero stays stored."""
@@ -91,20 +108,31 @@ class TopK:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, labels=self.labels, scores=self.scores, kind=np.array(self.kind))
+            arrays: dict[str, Any] = {"labels": self.labels, "scores": self.scores}
+            arrays["kind"] = np.array(self.kind)
+            if self.parts is not None:
+                arrays["parts"] = self.parts
+            np.savez(file, **arrays)
 
     @staticmethod
     def load(path: str | Path) -> TopK:
         try:
             with np.load(path, allow_pickle=False) as z:
-                return TopK(z["labels"], z["scores"], str(z["kind"]))  # type: ignore[arg-type]
+                kind: Any = str(z["kind"])
+                return TopK(z["labels"], z["scores"], kind, z.get("parts"))
         except FileNotFoundError:
             raise DataError(f"{path} is missing; dvc repro makes it") from None
         except (KeyError, ValueError, OSError) as error:
             raise DataError(f"{path} is not a saved ranking: {error}") from None
 
 
-def best_first(labels: NDArray, scores: NDArray, k: int, kind: Kind = "probability") -> TopK:
+def best_first(
+    labels: NDArray,
+    scores: NDArray,
+    k: int,
+    kind: Kind = "probability",
+    parts: NDArray | None = None,
+) -> TopK:
     """Sort candidate columns into a TopK: best first, ties to the smaller label, -1 last."""
     labels = np.asarray(labels)
     scores = np.where(labels < 0, -np.inf, np.asarray(scores, np.float32)).astype(np.float32)
@@ -114,6 +142,7 @@ def best_first(labels: NDArray, scores: NDArray, k: int, kind: Kind = "probabili
         np.take_along_axis(labels, order, 1).astype(np.int32),
         np.take_along_axis(scores, order, 1),
         kind,
+        None if parts is None else np.take_along_axis(parts, order[..., None], 1),
     )
     return top.head(k)
 

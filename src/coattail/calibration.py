@@ -10,6 +10,8 @@ All maps see a ranking only, (n, k) labels and scores, so any model's output wil
                probability than a frequent label's 0.3
     names      the same and how the label's name stands in the text (naming.EVIDENCE), each as a
                broken line, and products of any two
+    boosted    small trees on the score, the frequency, the rank, the best score, the names and what
+               every ranking behind this one says of the label (TopK.parts)
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from coattail.arrays import TopK, as_csr
+from coattail.boosting import Boosted, boost
 from coattail.errors import DataError, ModelError
 
-Name = Literal["plain", "platt", "isotonic", "context", "names"]
+Name = Literal["plain", "platt", "isotonic", "context", "names", "boosted"]
+READS_NAMES: tuple[Name, ...] = ("names", "boosted")
 Floats = NDArray[np.float64]
 
 # Above margin 1 the map of the hinge is flat. This slope keeps labels there in order of margin; it
@@ -34,9 +38,10 @@ SLOPE = 1e-3
 LOW, HIGH = 1e-9, 1 - 1e-6
 # Ranks that a fit looks at: the top of a list decides, the far end is noise a thousand times over.
 FIT_RANKS = 50
-# `names` has many columns: it fits on fewer ranks and not on all of very many texts, and is
-# computed for so many texts at once. Its lines break at these quantiles of the first ranks.
-NAMES_RANKS, NAMES_TEXTS, BLOCK = 30, 10_000, 1_000
+# Maps that read names have many columns: they fit on fewer ranks and not on all of very many texts,
+# and are computed for so many texts at once.
+NAMES_RANKS, BOOSTED_RANKS, NAMES_TEXTS, BLOCK = 30, 40, 10_000, 1_000
+# The lines of `names` break at these quantiles of the first ranks.
 BREAKS, BREAK_RANKS = (0.1, 0.3, 0.5, 0.7, 0.9), 10
 
 
@@ -68,11 +73,6 @@ def true_places(topk: TopK, Y: sp.csr_matrix) -> NDArray[np.bool_]:
     return found & (topk.labels >= 0)
 
 
-def some_rows(topk: TopK, rows: NDArray | slice) -> TopK:
-    """The rankings of some of the texts."""
-    return TopK(topk.labels[rows], topk.scores[rows], topk.kind)
-
-
 class Calibration:
     """One of the maps above; ``fit`` on validation, then call it on any ranking."""
 
@@ -96,23 +96,28 @@ class Calibration:
         hits : bool (n, k)
         frequency : float (L,)
             Training texts of every label; labels without one are left out of the fit.
-        evidence : float (n, k, e), for ``names``
+        evidence : float (n, k, e), for ``names`` and ``boosted``
         near : the same map fitted on similar data, to start from: quicker, nothing else
 
         Returns
         -------
         self; without a single hit nothing can be learned and the map is ``plain``.
         """
-        if self.name == "names":
+        ranks_seen = {"names": NAMES_RANKS, "boosted": BOOSTED_RANKS}.get(self.name, FIT_RANKS)
+        if self.name in READS_NAMES:
             rows = slice(None, None, -(-topk.n // NAMES_TEXTS) or 1)
-            topk, hits = some_rows(topk, rows), hits[rows]
-            evidence = _wanted(evidence)[rows, :NAMES_RANKS]
-        short = topk.head(min(topk.k, NAMES_RANKS if self.name == "names" else FIT_RANKS))
+            topk, hits = topk.rows(rows), hits[rows]
+            evidence = self._wanted(evidence)[rows, :ranks_seen]
+        short = topk.head(min(topk.k, ranks_seen))
         use = short.labels >= 0
         use &= frequency[np.maximum(short.labels, 0)] > 0
         truth = hits[:, : short.k][use].astype(np.float64)
         if self.name == "plain" or not truth.any() or truth.all():
             self.name = "plain"
+            return self
+        if self.name == "boosted":
+            facts = self._boosted_facts(short, frequency, evidence)[use]
+            self.state_ = boost(facts, truth).to_json() | {"facts": facts.shape[1]}
             return self
         z = _scale(short)[use]
         if self.name == "isotonic":
@@ -144,6 +149,8 @@ class Calibration:
             z = _scale(topk)
             out = np.interp(z, self.state_["scores"], self.state_["values"])
             out = (out + SLOPE * expit(z)) / (1 + SLOPE)  # keeps the order on flat pieces
+        elif self.name == "boosted":
+            out = expit(self._boosted(topk, frequency, evidence))
         else:
             out = expit(self._logits(topk, frequency, evidence) + self.state_["intercept"])
         return np.where(topk.labels < 0, 0.0, np.clip(out, LOW, HIGH))
@@ -153,15 +160,42 @@ class Calibration:
         for begin in range(0, topk.n, BLOCK):
             rows = slice(begin, begin + BLOCK)
             known = None if evidence is None else evidence[rows]
-            out[rows] = self._features(some_rows(topk, rows), frequency, known) @ slopes
+            out[rows] = self._features(topk.rows(rows), frequency, known) @ slopes
         return out
+
+    def _boosted(self, topk: TopK, frequency: Floats, evidence: Floats | None) -> Floats:
+        trees, out = Boosted.from_json(self.state_), np.empty(topk.labels.shape)
+        for begin in range(0, topk.n, BLOCK):
+            rows = slice(begin, begin + BLOCK)
+            known = None if evidence is None else evidence[rows]
+            facts = self._boosted_facts(topk.rows(rows), frequency, known)
+            if facts.shape[2] != self.state_["facts"]:
+                raise ModelError(
+                    f"calibration boosted was fitted on {self.state_['facts']} facts of a label, "
+                    f"but this ranking has {facts.shape[2]}; rank with the base it was fitted on"
+                )
+            out[rows] = trees(facts.reshape(-1, facts.shape[2])).reshape(out[rows].shape)
+        return out
+
+    def _boosted_facts(self, topk: TopK, frequency: Floats, evidence: Floats | None) -> Floats:
+        """(n, k, 4 + m + e): score, frequency, rank, best score, parts, evidence."""
+        parts = np.empty((*topk.labels.shape, 0)) if topk.parts is None else topk.parts
+        facts = np.stack(_plain_facts(topk, frequency), axis=-1)
+        return np.concatenate([facts, parts, self._wanted(evidence)], axis=-1)
+
+    def _wanted(self, evidence: Floats | None) -> Floats:
+        if evidence is None:
+            raise DataError(
+                f"calibration {self.name} reads the texts themselves; give them with the ranking"
+            )
+        return evidence
 
     def _features(self, topk: TopK, frequency: Floats, evidence: Floats | None) -> Floats:
         """(n, k, features) of the logistic maps."""
         if self.name == "platt":
             return _scale(topk)[:, :, None]
         if self.name == "names":
-            facts = self._facts(topk, frequency, _wanted(evidence))
+            facts = self._facts(topk, frequency, self._wanted(evidence))
             facts = (facts - self.state_["centre"]) / np.asarray(self.state_["spread"])
             return _crossed(facts, self.state_["breaks"])
         z, u, g, rank, best = np.moveaxis(self._facts(topk, frequency), -1, 0)
@@ -171,13 +205,10 @@ class Calibration:
 
     def _facts(self, topk: TopK, frequency: Floats, evidence: Floats | None = None) -> Floats:
         """(n, k, 5 + e): score, frequency, calibrated score, rank, best score, evidence."""
-        z = _scale(topk)
-        u = np.log1p(frequency)[np.maximum(topk.labels, 0)]
+        z, u, rank, best = _plain_facts(topk, frequency)
         shape = np.interp(z, self.state_["scores"], self.state_["values"])
         shape = np.clip(shape, 1e-4, 1 - 1e-4)
         g = np.log(shape / (1 - shape))
-        rank = np.broadcast_to(np.log(np.arange(1, topk.k + 1)), z.shape)
-        best = np.broadcast_to(z[:, :1], z.shape)
         facts = np.stack([z, u, g, rank, best], axis=-1)
         return facts if evidence is None else np.concatenate([facts, evidence], axis=-1)
 
@@ -191,6 +222,7 @@ class Calibration:
         wanted = {"platt": {"slopes", "intercept"}, "isotonic": {"scores", "values"}}
         wanted["context"] = wanted["platt"] | wanted["isotonic"]
         wanted["names"] = wanted["context"] | {"centre", "spread", "breaks"}
+        wanted["boosted"] = {"start", "fact", "threshold", "value", "facts"}
         if set(state) != wanted.get(made.name, set()):
             raise ModelError(f"calibration {made.name!r} has parts {sorted(state)}; train it again")
         made.state_ = state
@@ -206,10 +238,12 @@ def _scale(topk: TopK) -> Floats:
     return np.asarray(np.log(p / (1 - p)))
 
 
-def _wanted(evidence: Floats | None) -> Floats:
-    if evidence is None:
-        raise DataError("calibration names reads the texts themselves; give them with the ranking")
-    return evidence
+def _plain_facts(topk: TopK, frequency: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """(n, k) each: score, logarithm of the frequency, of the rank, and the text's best score."""
+    z = _scale(topk)
+    u = np.log1p(frequency)[np.maximum(topk.labels, 0)]
+    rank = np.broadcast_to(np.log(np.arange(1, topk.k + 1)), z.shape)
+    return z, u, rank, np.broadcast_to(z[:, :1], z.shape)
 
 
 def _scales(facts: Floats, use: NDArray[np.bool_]) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Two rankings into one: a weighted mean of probabilities over the union of their lists."""
+"""Two rankings into one: a weighted mean of probabilities over the union of their lists.
+
+The result remembers what each of the two said (`TopK.parts`), so that a calibration can weigh them
+label by label. An average of averages remembers all of them.
+"""
 
 from __future__ import annotations
 
@@ -98,34 +102,48 @@ class Ensemble:
         return model
 
 
-_Union = tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]
+_Union = tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], NDArray[np.float32]]
 
 
 def _union(a: TopK, b: TopK) -> _Union:
-    """Labels (n, ka + kb) of both lists, each once, with the probability each list gives them."""
+    """Labels (n, ka + kb) of both lists, each once, with the probability each list gives them.
+
+    And (n, ka + kb, m): the parts of both, where a list without parts is one itself.
+    """
     if a.n != b.n:
         raise DataError(
             f"ensemble: the first candidate ranks {a.n} texts, the second {b.n}; "
             "rank the same split with both"
         )
     labels = np.concatenate([a.labels, b.labels], axis=1).astype(np.int32)
-    nothing_a, nothing_b = np.zeros(b.labels.shape), np.zeros(a.labels.shape)
-    from_a = np.concatenate([probabilities(a), nothing_a], axis=1)
-    from_b = np.concatenate([nothing_b, probabilities(b)], axis=1)
+    of_a, of_b = _said(a), _said(b)
+    said = np.zeros((*labels.shape, of_a.shape[2] + of_b.shape[2]))  # columns: all of a, all of b
+    said[:, : a.k, : of_a.shape[2]] = of_a
+    said[:, a.k :, of_a.shape[2] :] = of_b
     order = np.argsort(labels, axis=1, kind="stable")
-    labels, from_a, from_b = (
-        np.take_along_axis(array, order, 1) for array in (labels, from_a, from_b)
-    )
+    labels = np.take_along_axis(labels, order, 1)
+    said = np.take_along_axis(said, order[..., None], 1)
     # Stable sort: where a label stands in both lists, a's entry comes first and b's right after.
     twice = np.zeros(labels.shape, bool)
     twice[:, 1:] = (labels[:, 1:] == labels[:, :-1]) & (labels[:, 1:] >= 0)
-    from_b[:, :-1] += np.where(twice[:, 1:], from_b[:, 1:], 0)
-    return np.where(twice, np.int32(-1), labels), from_a, from_b
+    said[:, :-1] += np.where(twice[:, 1:, None], said[:, 1:], 0)
+    labels = np.where(twice, np.int32(-1), labels)
+    said[twice] = 0
+    own_b = of_a.shape[2]
+    parts = np.delete(said, [0, own_b], axis=2).astype(np.float32)
+    return labels, said[..., 0], said[..., own_b], parts
+
+
+def _said(topk: TopK) -> NDArray[np.float64]:
+    """(n, k, 1 + m): the ranking's own probabilities, then its parts (itself if it has none)."""
+    own = probabilities(topk)[..., None]
+    return np.concatenate([own, own if topk.parts is None else topk.parts], axis=2)
 
 
 def _weighted(union: _Union, weight: float, k: int) -> TopK:
-    labels, from_a, from_b = union
-    return best_first(labels, weight * from_a + (1 - weight) * from_b, k, "probability")
+    labels, from_a, from_b, parts = union
+    scores = weight * from_a + (1 - weight) * from_b
+    return best_first(labels, scores, k, "probability", parts)
 
 
 def _ndcg_at_5(topk: TopK, Y: sp.csr_matrix) -> float:

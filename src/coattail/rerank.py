@@ -15,7 +15,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.arrays import TopK, atomic_folder, best_first
-from coattail.calibration import Calibration, Floats, Name, probabilities, true_places
+from coattail.calibration import (
+    READS_NAMES,
+    Calibration,
+    Floats,
+    Name,
+    probabilities,
+    true_places,
+)
 from coattail.config import parse
 from coattail.errors import DataError, ModelError
 from coattail.naming import Names
@@ -66,7 +73,7 @@ class Reranker:
 
     def __init__(self, params: RerankParams, label_names: list[str] | None = None) -> None:
         self.params = params
-        self.names_ = Names(label_names or []) if params.calibration == "names" else None
+        self.names_ = Names(label_names or []) if params.calibration in READS_NAMES else None
         self.weights_: NDArray[np.float32]  # (2, L): first rank, other ranks
         self.frequency_: NDArray[np.int64]  # (L,) training texts
         self.calibration_ = Calibration("plain")
@@ -101,13 +108,21 @@ class Reranker:
             weights = np.stack([(1 - t) + t * q for t in (point.first, point.rest)])
         else:
             weights = np.tile(label_weights(counts, q, self.params), (2, 1))
-        if self.params.mask_unseen:
-            weights[:, self.frequency_ == 0] = 0
         self.weights_ = weights.astype(np.float32)
         hits = true_places(topk, Y)
         self.calibration_ = Calibration(name).fit(
             topk, hits, self.frequency_.astype(np.float64), evidence
         )
+        return self
+
+    def refit(self, counts: NDArray) -> Reranker:
+        """The base was trained again with validation: judge by what it has seen by now.
+
+        A label's frequency tells how far its score can be trusted, and one that only validation
+        texts have is no longer unseen. For rankings by the second training alone: among validation
+        texts such a frequency would give away whether a label occurs there.
+        """
+        self.frequency_ = np.asarray(counts, np.int64)
         return self
 
     def _evidence(self, topk: TopK, texts: list[str] | None) -> Floats | None:
@@ -124,7 +139,10 @@ class Reranker:
             )
         evidence = self._evidence(topk, texts)
         eta = self.calibration_(topk, self.frequency_.astype(np.float64), evidence)
-        return _sort(topk, eta, self.weights_[0], self.weights_[1], k)
+        first, rest = self.weights_
+        if self.params.mask_unseen:
+            first, rest = (np.where(self.frequency_ > 0, w, np.float32(0)) for w in (first, rest))
+        return _sort(topk, eta, first, rest, k)
 
     def save(self, folder: str | Path) -> None:
         content = {

@@ -24,7 +24,6 @@ from coattail.calibration import (
     Floats,
     Name,
     probabilities,
-    some_rows,
     true_places,
 )
 from coattail.config import Params
@@ -46,8 +45,9 @@ class RerankParams(Params):
     power: float = Field(0.5, ge=0.0, le=4.0, description="exponent of q (strategy power)")
     calibration: Name | None = Field(
         None,
-        description="plain, platt, isotonic, context or names (which reads the names of labels and "
-        "the texts); null: context if learned, else plain",
+        description="plain, platt, isotonic, context, names (which reads the names of labels and "
+        "the texts) or boosted (the same and what the candidates behind an ensemble say); null: "
+        "context if learned, else plain",
     )
     k: int = Field(5, ge=1, le=100, description="learned: depth k of the goal")
     goal: Literal["mean_psp", "psp"] = Field(
@@ -69,6 +69,11 @@ class RerankParams(Params):
     steps: int = Field(20, ge=1, le=200, description="learned: intervals of each mixing weight")
     folds: int = Field(5, ge=2, le=50, description="learned: parts of validation for cross-fitting")
     mask_unseen: bool = Field(True, description="drop labels without a training text")
+    refit: bool = Field(
+        False,
+        description="test and new texts are ranked by a base that has seen validation, too (its "
+        "refit): a label's training texts are then those of both",
+    )
     seed: int = Field(0, ge=0, description="learned: assignment of validation texts to folds")
 
 
@@ -122,7 +127,7 @@ def learn(
     inverse_propensity : float (L,)
         q of the same counts.
     evidence : float (n, list, e)
-        What the names of labels say, for the calibration of that name.
+        What the names of labels say, for calibrations that read them.
     """
     if topk.n == 0:
         raise DataError("learned weights need validation texts, got none; use a fixed strategy")
@@ -235,8 +240,8 @@ def _cross_fit(
     for number in range(params.folds):
         out, rest = fold == number, fold != number
         seen, new = (None if evidence is None else evidence[part] for part in (rest, out))
-        map_ = Calibration(name).fit(some_rows(topk, rest), hits[rest], frequency, seen, map_)
-        eta[out] = map_(some_rows(topk, out), frequency, new)
+        map_ = Calibration(name).fit(topk.rows(rest), hits[rest], frequency, seen, map_)
+        eta[out] = map_(topk.rows(out), frequency, new)
     return eta
 
 

@@ -15,8 +15,14 @@ from coattail.arrays import TopK, atomic_folder, best_first
 from coattail.errors import ModelError
 from coattail.features import Block
 from coattail.linear.fastxml import Fastxml
+from coattail.linear.nearest import Nearest
 from coattail.linear.ovr import Ovr
-from coattail.linear.params import FastxmlParams, LinearParams, OvrParams, PltParams
+from coattail.linear.params import (
+    LinearParams,
+    NearestParams,
+    OvrParams,
+    PltParams,
+)
 from coattail.linear.plt import Plt
 from coattail.linear.solve import tail_mask
 from coattail.tree import Tree
@@ -41,7 +47,7 @@ def build(
 
     Parameters
     ----------
-    params : OvrParams, PltParams or FastxmlParams
+    params : OvrParams, PltParams, FastxmlParams or NearestParams
     trees : label trees of a ``plt``; without them it clusters the labels itself
     partial : folder for finished groups of labels or trees; a killed fit goes on from there
     tail : bool (L,), labels that ``tail_c`` is for; without it the rare ones of Y
@@ -50,6 +56,8 @@ def build(
         return Ovr(params, partial=partial, tail=tail)
     if isinstance(params, PltParams):
         return Plt(params, trees, partial=partial, tail=tail)
+    if isinstance(params, NearestParams):
+        return Nearest(params)
     return Fastxml(params, partial=partial)
 
 
@@ -58,7 +66,13 @@ def load(folder: str | Path) -> Model:
     folder = Path(folder)
     try:
         kind = json.loads((folder / "params.json").read_text())["model"]
-        classes: dict[str, Any] = {"ovr": Ovr, "plt": Plt, "fastxml": Fastxml, "blocks": Blocks}
+        classes: dict[str, Any] = {
+            "ovr": Ovr,
+            "plt": Plt,
+            "fastxml": Fastxml,
+            "nearest": Nearest,
+            "blocks": Blocks,
+        }
         model: Model = classes[kind].load(folder)
         return model
     except FileNotFoundError:
@@ -82,7 +96,7 @@ def fit_blocks(
     if len(blocks) == 1 and np.array_equal(blocks[0].labels, whole):
         return build(params, trees, partial=partial).fit(blocks[0].X, blocks[0].Y)
     tail = None
-    if not isinstance(params, FastxmlParams):
+    if isinstance(params, OvrParams | PltParams):
         counts = np.zeros(n_labels, np.int64)
         for block in blocks:
             counts[block.labels] = np.diff(sp.csc_matrix(block.Y).indptr)

@@ -128,4 +128,13 @@ class FastxmlParams(_Wired):
     seed: int = Field(0, ge=0, description="first assignment of texts at every node")
 
 
-LinearParams = Annotated[OvrParams | PltParams | FastxmlParams, Field(discriminator="model")]
+class NearestParams(_Wired):
+    """The labels of the nearest training texts."""
+
+    model: Literal["nearest"] = Field("nearest", description="votes of the nearest texts")
+    neighbours: int = Field(50, ge=1, le=10_000, description="training texts that vote")
+
+
+LinearParams = Annotated[
+    OvrParams | PltParams | FastxmlParams | NearestParams, Field(discriminator="model")
+]
