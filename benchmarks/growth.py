@@ -9,10 +9,10 @@ language whose words grow with the square root of the labels, as words do with t
 complete ones, since most rare labels have no text left after the loss. Every size trains in a
 process of its own, ``--runs`` times; the fastest run counts, the others are shown. The last column
 is seconds (tree and training) per nnz x log2 L, relative to the smallest size: 1 is proportional,
-1.2 is a fifth more than that. --representation and --regroup are those of the tree (docs/models.md).
-With --peers (a folder with a virtual environment ``libpecos``, see
-the README of --bench) PECOS XR-Linear trains on the same texts by its defaults, with a tree of the
-same shape. --work keeps the features for another run.
+1.2 is a fifth more than that. --representation and --regroup are those of the tree
+(docs/models.md). With --peers (a folder with a virtual environment ``libpecos``, see the README of
+--bench) PECOS XR-Linear trains on the same texts by its defaults. --work keeps the features for
+another run.
 """
 
 from __future__ import annotations

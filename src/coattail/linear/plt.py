@@ -220,6 +220,7 @@ class NodeProblems:
         tail: NDArray[np.bool_] | None,
     ) -> None:
         self.params, self.tree, self.X = params, tree, X
+        self.squares = solve.squares_of(X)
         self.rows = _rows_below(tree, Y)
         self.texts = np.diff(self.rows.indptr).astype(np.int64)
         self.positives = sp.csc_matrix(Y)
@@ -286,7 +287,7 @@ class NodeProblems:
             # ends a descent, is an ever stricter test.
             epochs = max(params.max_visits // max(len(rows), 1), EPOCHS)
             params = params.model_copy(update={"max_epochs": min(params.max_epochs, epochs)})
-        return solve.solve(_compacted(self.X, rows), group, params)
+        return solve.solve(_compacted(self.X, self.squares, rows), group, params)
 
     def _texts(self, first: int, last: int) -> NDArray[np.int32]:
         """Texts below the nodes first..last, one node behind another."""
@@ -314,7 +315,9 @@ def _rows_below(tree: Tree, Y: sp.csr_matrix) -> sp.csr_matrix:
     return sp.csr_matrix((ones, texts, indptr), shape=(tree.n_nodes, Y.shape[0]))
 
 
-def _compacted(X: sp.csr_matrix, rows: NDArray[np.int32]) -> solve.Rows:
+def _compacted(
+    X: sp.csr_matrix, squares: NDArray[np.float32], rows: NDArray[np.int32]
+) -> solve.Rows:
     """Some rows of X with only the words they have: small enough for the cache."""
     arrays = constant(*parts(X))
     nnz = int((arrays[0][rows + 1] - arrays[0][rows]).sum())
@@ -323,7 +326,7 @@ def _compacted(X: sp.csr_matrix, rows: NDArray[np.int32]) -> solve.Rows:
     words = np.empty(min(nnz, X.shape[1]), np.int32)
     place = _places(X.shape[1])
     found = compact(*arrays, *constant(rows), place, indptr, indices, values, words)
-    return solve.rows_of(Parts(indptr, indices, values), words[:found])
+    return solve.rows_of(Parts(indptr, indices, values), squares[rows], words[:found])
 
 
 def _places(n_words: int) -> NDArray[np.int32]:

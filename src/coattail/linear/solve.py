@@ -53,13 +53,18 @@ def by_frequency(X: sp.csr_matrix) -> Rows:
     rank = np.empty(X.shape[1], np.int32)
     rank[words] = np.arange(X.shape[1], dtype=np.int32)
     raw = parts(X)
-    return rows_of(Parts(raw.indptr, rank[raw.indices], raw.data), words)
+    return rows_of(Parts(raw.indptr, rank[raw.indices], raw.data), squares_of(X), words)
 
 
-def rows_of(arrays: Parts, words: NDArray[np.int32]) -> Rows:
-    row = np.repeat(np.arange(len(arrays.indptr) - 1), np.diff(arrays.indptr))
-    squares = np.bincount(row, np.square(arrays.data), minlength=len(arrays.indptr) - 1) + 1.0
-    indptr, indices, data, squares = constant(*arrays, squares.astype(np.float32))
+def squares_of(X: sp.csr_matrix) -> NDArray[np.float32]:
+    """|x|^2 + 1 of every row, (n,)."""
+    row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    squares = np.bincount(row, np.square(X.data), minlength=X.shape[0]) + 1.0
+    return squares.astype(np.float32)
+
+
+def rows_of(arrays: Parts, squares: NDArray[np.float32], words: NDArray[np.int32]) -> Rows:
+    indptr, indices, data, squares = constant(*arrays, squares)
     return Rows(Parts(indptr, indices, data), squares, words)
 
 
@@ -104,9 +109,6 @@ def joined(groups: list[Solved]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
 
 def solve(rows: Rows, group: Group, params: OvrParams | PltParams) -> Solved:
     """Train one group of labels on all the rows; releases the GIL while it works."""
-    n_sample = rows.n if rows.n <= 2 * params.negatives else params.negatives
-    rng = np.random.default_rng(params.seed)
-    sample = np.sort(rng.choice(rows.n, n_sample, replace=False)).astype(np.int32)
     first, positives, keys, c_pos, c_neg = constant(
         group.first, group.rows, group.keys, group.c_pos, group.c_neg
     )
@@ -123,6 +125,9 @@ def solve(rows: Rows, group: Group, params: OvrParams | PltParams) -> Solved:
             limits = (params.seed, eps, params.max_epochs, prune)
             found = together.train(*problem, *limits, V[0], dense_block(len(Q)))
         else:
+            n_sample = rows.n if rows.n <= 2 * params.negatives else params.negatives
+            rng = np.random.default_rng(params.seed)
+            sample = np.sort(rng.choice(rows.n, n_sample, replace=False)).astype(np.int32)
             rounds = (eps, params.gap, params.max_epochs, params.max_rounds, prune)
             found = solver.train(*problem, *constant(sample), *rounds, V, Q)
     start, stop, words, weights, bias, stats = found
