@@ -167,7 +167,7 @@ def by_word(start, stop, words, weights, place, child, weight):
     used = np.sort(used[:count])
     for s in range(count):
         place[used[s]] = s
-    length = np.zeros(count, np.int64)
+    length = np.zeros(count, np.int32)
     for k in range(words.shape[0]):
         length[place[words[k]]] += 1
     at = np.cumsum(length) - length

@@ -7,6 +7,7 @@ import shutil
 import threading
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -46,7 +47,7 @@ class Weights:
     node_word: NDArray[np.int64]  # (m + 1,)
     words: NDArray[np.int32]
     entry: NDArray[np.int64]  # (len(words) + 1,)
-    child: NDArray[np.int32]
+    child: NDArray[np.integer[Any]]  # uint16 where that is enough, else int32
     weight: NDArray[np.float32]
 
 
@@ -55,8 +56,8 @@ class _Turned:
     """Weights of some outputs of a node, word by word as above; ``words`` are sorted."""
 
     words: NDArray[np.int32]
-    entries: NDArray[np.int64]  # of every word
-    child: NDArray[np.int32]  # within the node
+    entries: NDArray[np.int32]  # of every word
+    child: NDArray[np.integer[Any]]  # within the node
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
 
@@ -254,10 +255,12 @@ class NodeProblems:
     def train(self, node: int, start: int, stop: int) -> _Turned:
         """Outputs start..stop of a node, trained, and turned while their weights are at hand."""
         found = self.solve(node, start, stop)
-        child, weight = np.empty_like(found.words), np.empty_like(found.weights)
+        few = self.n_outputs(node) <= np.iinfo(np.uint16).max
+        child: NDArray[Any] = np.empty(len(found.words), np.uint16 if few else np.int32)
+        weight = np.empty_like(found.weights)
         arrays = constant(found.start, found.stop, found.words, found.weights)
         words, entries = beam.by_word(*arrays, _places(self.X.shape[1]), child, weight)
-        child += start
+        child += child.dtype.type(start)
         return _Turned(words, entries, child, weight, found.bias)
 
     def solve(self, node: int, start: int, stop: int) -> solve.Solved:
@@ -318,15 +321,26 @@ def _rows_below(tree: Tree, Y: sp.csr_matrix) -> sp.csr_matrix:
 def _compacted(
     X: sp.csr_matrix, squares: NDArray[np.float32], rows: NDArray[np.int32]
 ) -> solve.Rows:
-    """Some rows of X with only the words they have: small enough for the cache."""
+    """Some rows of X with only the words they have: small enough for the cache.
+
+    They lie in scratch of this thread, until it asks for others.
+    """
     arrays = constant(*parts(X))
     nnz = int((arrays[0][rows + 1] - arrays[0][rows]).sum())
     indptr = np.empty(len(rows) + 1, np.int64)
-    indices, values = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
+    indices, values = _room(nnz)
     words = np.empty(min(nnz, X.shape[1]), np.int32)
     place = _places(X.shape[1])
     found = compact(*arrays, *constant(rows), place, indptr, indices, values, words)
     return solve.rows_of(Parts(indptr, indices, values), squares[rows], words[:found])
+
+
+def _room(nnz: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Scratch of this thread for words and values: fresh memory costs more than filling it."""
+    known: tuple[NDArray[np.int32], NDArray[np.float32]] | None = getattr(_scratch, "room", None)
+    if known is None or len(known[0]) < nnz:
+        known = _scratch.room = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
+    return known[0][:nnz], known[1][:nnz]
 
 
 def _places(n_words: int) -> NDArray[np.int32]:
@@ -344,10 +358,15 @@ def _assemble(n_nodes: int, done: dict[int, list[tuple[int, _Turned]]]) -> Weigh
     output, node_word = np.zeros(n_nodes + 1, np.int64), np.zeros(n_nodes + 1, np.int64)
     output[1:][nodes] = [len(node.bias) for node in whole]
     node_word[1:][nodes] = [len(node.words) for node in whole]
-    columns = ("bias", "words", "entries", "child", "weight")
-    behind = lambda name: np.concatenate([getattr(node, name) for node in whole])  # noqa: E731
-    bias, words, entries, child, weight = pool.each(behind, columns)
-    entry = np.concatenate([[0], np.cumsum(entries)])
+    columns = {name: [getattr(node, name) for node in whole] for name in vars(whole[0])}
+    whole.clear()
+    # One after the other: what has been copied makes room for the next.
+    bias, words, entries, child, weight = (
+        np.concatenate(columns.pop(name))
+        for name in ("bias", "words", "entries", "child", "weight")
+    )
+    entry = np.zeros(len(entries) + 1, np.int64)
+    np.cumsum(entries, out=entry[1:])
     return Weights(np.cumsum(output), bias, np.cumsum(node_word), words, entry, child, weight)
 
 
@@ -362,7 +381,7 @@ def _joined(parts: list[_Turned]) -> _Turned:
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("child", "weight", "bias")
     )
-    return _Turned(words, entries, child[order], weight[order], bias)
+    return _Turned(words, entries.astype(np.int32), child[order], weight[order], bias)
 
 
 def _searchable(tree: Tree, weights: Weights) -> tuple[NDArray, ...]:
