@@ -10,7 +10,9 @@ complete ones, since most rare labels have no text left after the loss. Every si
 process of its own, ``--runs`` times; the fastest run counts, the others are shown. The last column
 is seconds (tree and training) per nnz x log2 L, relative to the smallest size: 1 is proportional,
 1.2 is a fifth more than that. --representation and --regroup are those of the tree
-(docs/models.md). With --peers (a folder with a virtual environment ``libpecos``, see the README of
+(docs/models.md). Before every run some gigabytes are touched and given back: memory that nobody has
+used yet can be slow to get on a virtual machine, which is not what is measured; --cold leaves that
+out. With --peers (a folder with a virtual environment ``libpecos``, see the README of
 --bench) PECOS XR-Linear trains on the same texts by its defaults. --work keeps the features for
 another run.
 """
@@ -41,6 +43,7 @@ from coattail.prepare import PreprocessParams, prepare
 from coattail.xmc import write_xmc
 
 TEST = 5000  # texts to predict
+WARM = 6 << 30  # bytes
 LEAF, GROUP = 96, 32  # labels a leaf, children a node; the solver trains 32 at once
 # Labels to ask the generator for, so that about this many occur in training texts.
 ASKED = {10_000: 16_000, 100_000: 185_000, 670_000: 1_400_000}
@@ -53,6 +56,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--representation", default="companions", help="input, companions, ...")
     parser.add_argument("--regroup", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--cold", action="store_true", help="take memory as it comes")
     parser.add_argument("--work", type=Path)
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--bench", type=Path, default=Path("../shared/bench"))
@@ -94,6 +98,8 @@ def corpus(folder: Path, n_labels: int) -> Path:
 def fastest(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     rows = []
     for _ in range(arguments.runs):
+        if not arguments.cold:
+            touch_memory()
         command = [sys.executable, __file__, "--child", str(folder)]
         command += ["--threads", str(arguments.threads)]
         command += ["--representation", arguments.representation]
@@ -102,6 +108,11 @@ def fastest(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         print(rows[-1], flush=True)
     return min(rows, key=rate)
+
+
+def touch_memory() -> None:
+    """Every page of WARM bytes once; they go back to the system at once."""
+    np.empty(WARM, np.uint8)[:: os.sysconf("SC_PAGE_SIZE")] = 1
 
 
 def show(title: str, rows: list[dict[str, Any]]) -> None:

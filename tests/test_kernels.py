@@ -9,6 +9,7 @@ from numba import njit
 
 from coattail.arrays import parts
 from coattail.kernels import beam, cluster, fastxml, logistic, pool, predict, solver, sparse
+from coattail.linear import solve
 from coattail.linear.solve import solver_blocks
 
 
@@ -100,6 +101,11 @@ def test_mask_lists_lanes_above_their_threshold():
     out = np.empty(sparse.LANES, np.int64)
     count = call_bits(values, thresholds, out)
     assert out[:count].tolist() == np.flatnonzero(values > thresholds).tolist()
+
+
+def test_squares_count_the_bias_and_empty_rows():
+    X = sp.csr_matrix(np.array([[3, 4], [0, 0], [0.5, 0]], np.float32))
+    np.testing.assert_array_equal(solve.squares_of(X), np.array([26, 1, 1.25], np.float32))
 
 
 def test_compacted_rows_are_the_same_rows():

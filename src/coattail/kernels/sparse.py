@@ -376,6 +376,16 @@ def below(state, limit):
 
 
 @njit(nogil=True, cache=True)
+def squares(indptr, values, out):
+    """|x|^2 + 1 of every row into ``out`` (n,)."""
+    for i in range(out.shape[0]):
+        total = 0.0
+        for p in range(indptr[i], indptr[i + 1]):
+            total += np.float64(values[p] * values[p])
+        out[i] = total + 1.0
+
+
+@njit(nogil=True, cache=True)
 def compact(indptr, indices, values, rows, place, sub_indptr, sub_indices, sub_values, words):
     """Copy some rows and renumber their words by first occurrence; returns the number of words.
 

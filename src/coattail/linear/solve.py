@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.arrays import Parts, atomic_file, parts
-from coattail.kernels import logistic, pool, solver, together
+from coattail.kernels import logistic, pool, solver, sparse, together
 from coattail.kernels.sparse import LANES, constant
 from coattail.labels import inverse_propensity, pw_weights, pwcb_weights
 from coattail.linear.params import OvrParams, PltParams
@@ -58,9 +58,10 @@ def by_frequency(X: sp.csr_matrix) -> Rows:
 
 def squares_of(X: sp.csr_matrix) -> NDArray[np.float32]:
     """|x|^2 + 1 of every row, (n,)."""
-    row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-    squares = np.bincount(row, np.square(X.data), minlength=X.shape[0]) + 1.0
-    return squares.astype(np.float32)
+    indptr, _, values = constant(*parts(X))
+    squares = np.empty(X.shape[0], np.float32)
+    sparse.squares(indptr, values, squares)
+    return squares
 
 
 def rows_of(arrays: Parts, squares: NDArray[np.float32], words: NDArray[np.int32]) -> Rows:
