@@ -14,7 +14,7 @@ from mlflow.exceptions import MlflowException
 from coattail.pipeline import candidates
 from coattail.tracking import view
 from coattail.tracking.publish import Shown, publish
-from coattail.tracking.record import RunRecord
+from coattail.tracking.record import Point, RunRecord
 from coattail.tracking.store import Store, insist
 
 PARAMS = {
@@ -133,6 +133,24 @@ def test_several_who_publish_at_once_do_not_trip_over_each_other(store):
 
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(describe, stores))
+
+
+def test_several_who_fill_the_same_run_at_once_do_not_trip_over_each_other(store):
+    runs = [store.client.create_run(store.experiment_id).info.run_id for _ in range(12)]
+
+    def fill(run):
+        store.params(run, {"train": {f"p{i}": i for i in range(20)}})
+        store.tags(run, {f"t{i}": "x" for i in range(20)})
+        store.metrics(run, [Point("m", float(i), i, 1000 + i) for i in range(5)])
+        store.dataset(run, "demo", "0123")
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(fill, [run for run in runs for _ in range(3)]))
+    for run in runs:
+        data = store.client.get_run(run).data
+        assert len(data.params) == 20
+        assert data.metrics == {"m": 4.0}
+        assert len(store.client.get_metric_history(run, "m")) == 5
 
 
 def test_a_row_that_another_client_inserted_is_written_again_and_other_errors_are_not():

@@ -15,6 +15,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -202,31 +203,34 @@ class Store:
     def params(self, run_id: str, values: dict[str, Any]) -> None:
         from mlflow.entities import Param
 
-        # MLflow refuses a second, different value of a param, also on a resumed parent.
-        there = self.client.get_run(run_id).data.params
-        new = [Param(k, str(v)[:6000]) for k, v in flatten(values) if k not in there]
-        for chunk in _chunks(new, 100):
-            self.client.log_batch(run_id, params=chunk)
+        def write() -> None:
+            # MLflow refuses a second, different value of a param, also on a resumed parent.
+            there = self.client.get_run(run_id).data.params
+            new = [Param(k, str(v)[:6000]) for k, v in flatten(values) if k not in there]
+            for chunk in _chunks(new, 100):
+                self.client.log_batch(run_id, params=chunk)
+
+        insist(write)
 
     def metrics(self, run_id: str, points: Iterable[Point]) -> None:
         from mlflow.entities import Metric
 
         finite = [p for p in points if p.value == p.value and abs(p.value) != float("inf")]
         for chunk in _chunks([Metric(p.key, p.value, p.time, p.step) for p in finite], 1000):
-            self.client.log_batch(run_id, metrics=chunk)
+            insist(partial(self.client.log_batch, run_id, metrics=chunk))
 
     def tags(self, run_id: str, values: dict[str, str]) -> None:
         from mlflow.entities import RunTag
 
         for chunk in _chunks([RunTag(k, str(v)[:5000]) for k, v in values.items()], 100):
-            self.client.log_batch(run_id, tags=chunk)
+            insist(partial(self.client.log_batch, run_id, tags=chunk))
 
     def dataset(self, run_id: str, name: str, digest: str) -> None:
         """Show which data a run read: its name and DVC's hash."""
         from mlflow.entities import Dataset, DatasetInput
 
         entity = Dataset(name=name, digest=digest[:36], source_type="dvc", source=f"dvc:{digest}")
-        self.client.log_inputs(run_id, [DatasetInput(entity, [])])
+        insist(partial(self.client.log_inputs, run_id, [DatasetInput(entity, [])]))
 
     def finish(self, run_id: str, status: str, ended: int | None = None) -> None:
         self.client.set_terminated(run_id, status, ended or now())
@@ -280,15 +284,13 @@ def outages() -> tuple[type[Exception], ...]:
 def insist(write: Callable[[], T], tries: int = 4) -> T:
     """The result of a write, repeated where another client has inserted the same row meanwhile.
 
-    MLflow looks for a row and then inserts it, so of two clients that set the same tag or alias for
-    the first time one gets the database's complaint. Its second try finds the row.
+    MLflow looks for a row and then inserts it, so of two clients that write the same param, tag or
+    alias for the first time one gets the database's complaint. Its second try finds the row.
     """
-    from mlflow.exceptions import MlflowException
-
     for number in range(1, tries):
         try:
             return write()
-        except MlflowException as error:
+        except outages() as error:
             if not re.search("IntegrityError|UniqueViolation", str(error)):
                 raise
             time.sleep(0.1 * number)
