@@ -104,12 +104,8 @@ class Nearest:
     def _vote(self, texts: NDArray[np.int32], cosines: NDArray[np.float32], k: int) -> TopK:
         """From the nearest texts (n, m), nearest first, to labels."""
         near = cosines > 0  # a text without a common word is no neighbour
-        first = self.Y_.indptr.astype(np.int64)
-        chosen = texts[near]
-        lengths = (first[chosen + 1] - first[chosen]) if len(chosen) else np.empty(0, np.int64)
-        ends = np.cumsum(lengths)
-        places = np.repeat(first[chosen] - ends + lengths, lengths) + np.arange(lengths.sum())
-        label = self.Y_.indices[places].astype(np.int64)
+        of_near = self.Y_[texts[near]]
+        lengths, label = np.diff(of_near.indptr), of_near.indices.astype(np.int64)
         row = np.repeat(np.nonzero(near)[0], lengths)
         weight = np.repeat(cosines[near].astype(np.float64), lengths)
         pair, group = np.unique(row * self.Y_.shape[1] + label, return_inverse=True)

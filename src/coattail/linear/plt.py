@@ -21,6 +21,7 @@ from coattail.kernels.sparse import compact, constant
 from coattail.linear import solve
 from coattail.linear.ovr import GROUP, check_rows
 from coattail.linear.params import PltParams
+from coattail.linear.weights import Turned, Weights, assemble
 from coattail.progress import progress
 from coattail.tree import Tree
 
@@ -31,35 +32,6 @@ OUTPUTS, TEXTS, SHARE = 4, 8_192, 0.005
 EPOCHS = 3  # of a node so large that ``max_visits`` would not allow them
 BATCH = 512  # texts searched together: a node's words are laid out once for all of them
 _scratch = threading.local()
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Classifiers of one tree, node by node and word by word, as the beam search reads them.
-
-    Outputs of node v, its child nodes and then its labels, are ``output[v]:output[v + 1]``; its
-    words ``words[node_word[v]:node_word[v + 1]]``; the word in slot s adds ``weight`` to ``child``
-    (counted within v) for the entries ``entry[s]:entry[s + 1]``.
-    """
-
-    output: NDArray[np.int64]  # (m + 1,)
-    bias: NDArray[np.float32]  # (outputs,)
-    node_word: NDArray[np.int64]  # (m + 1,)
-    words: NDArray[np.int32]
-    entry: NDArray[np.int64]  # (len(words) + 1,)
-    child: NDArray[np.integer[Any]]  # uint16 where that is enough, else int32
-    weight: NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class _Turned:
-    """Weights of some outputs of a node, word by word as above; ``words`` are sorted."""
-
-    words: NDArray[np.int32]
-    entries: NDArray[np.int32]  # of every word
-    child: NDArray[np.integer[Any]]  # within the node
-    weight: NDArray[np.float32]
-    bias: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -116,7 +88,7 @@ class Plt:
         # Large problems first: none is left to run alone at the end.
         jobs.sort(key=lambda job: -problems[job.tree].n_rows(job.node))
         numbered = list(enumerate(jobs))
-        done: list[dict[int, list[tuple[int, _Turned]]]] = [{} for _ in problems]
+        done: list[dict[int, list[tuple[int, Turned]]]] = [{} for _ in problems]
         n_outputs = sum(job.stop - job.start for job in jobs)
         with progress("label tree", n_outputs, "classifiers") as bar:
             work = lambda job: problems[job.tree].train(job.node, job.start, job.stop)  # noqa: E731
@@ -126,8 +98,7 @@ class Plt:
                 bar.advance(job.stop - job.start, new=new)
         self.n_words_ = X.shape[1]
         self.weights_ = [
-            _assemble(tree.n_nodes, of_tree)
-            for tree, of_tree in zip(self.trees_, done, strict=True)
+            assemble(tree.n_nodes, of_tree) for tree, of_tree in zip(self.trees_, done, strict=True)
         ]
         return self
 
@@ -202,11 +173,11 @@ class Plt:
             ) from None
         return model
 
-    def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> solve.Partial[_Turned]:
+    def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> solve.Partial[Turned]:
         shapes = [array for tree in self.trees_ for array in (tree.parent, tree.leaf)]
         tail = self._tail if self._tail is not None else "by count"
         identity = (self.params, *parts(X), *parts(Y), *shapes, tail)
-        return solve.Partial(self._partial, _Turned, *identity)
+        return solve.Partial(self._partial, Turned, *identity)
 
 
 class NodeProblems:
@@ -252,7 +223,7 @@ class NodeProblems:
         many = positives > SHARE * n_outputs * n_rows
         return n_outputs >= OUTPUTS and bool(many or n_rows <= TEXTS)
 
-    def train(self, node: int, start: int, stop: int) -> _Turned:
+    def train(self, node: int, start: int, stop: int) -> Turned:
         """Outputs start..stop of a node, trained, and turned while their weights are at hand."""
         found = self.solve(node, start, stop)
         few = self.n_outputs(node) <= np.iinfo(np.uint16).max
@@ -261,7 +232,7 @@ class NodeProblems:
         arrays = constant(found.start, found.stop, found.words, found.weights)
         words, entries = beam.by_word(*arrays, _places(self.X.shape[1]), child, weight)
         child += child.dtype.type(start)
-        return _Turned(words, entries, child, weight, found.bias)
+        return Turned(words, entries, child, weight, found.bias)
 
     def solve(self, node: int, start: int, stop: int) -> solve.Solved:
         """Train outputs start..stop of a node: its children, then its labels."""
@@ -349,39 +320,6 @@ def _places(n_words: int) -> NDArray[np.int32]:
     if known is None or len(known) < n_words:
         known = _scratch.places = np.full(n_words, -1, np.int32)
     return known
-
-
-def _assemble(n_nodes: int, done: dict[int, list[tuple[int, _Turned]]]) -> Weights:
-    """Weights of all nodes behind one another."""
-    nodes = sorted(done)
-    whole = [_joined([part for _, part in sorted(done.pop(v), key=lambda p: p[0])]) for v in nodes]
-    output, node_word = np.zeros(n_nodes + 1, np.int64), np.zeros(n_nodes + 1, np.int64)
-    output[1:][nodes] = [len(node.bias) for node in whole]
-    node_word[1:][nodes] = [len(node.words) for node in whole]
-    columns = {name: [getattr(node, name) for node in whole] for name in vars(whole[0])}
-    whole.clear()
-    # One after the other: what has been copied makes room for the next.
-    bias, words, entries, child, weight = (
-        np.concatenate(columns.pop(name))
-        for name in ("bias", "words", "entries", "child", "weight")
-    )
-    entry = np.zeros(len(entries) + 1, np.int64)
-    np.cumsum(entries, out=entry[1:])
-    return Weights(np.cumsum(output), bias, np.cumsum(node_word), words, entry, child, weight)
-
-
-def _joined(parts: list[_Turned]) -> _Turned:
-    """The outputs of a node that was trained in several parts."""
-    if len(parts) == 1:
-        return parts[0]
-    word = np.concatenate([np.repeat(part.words, part.entries) for part in parts])
-    order = np.argsort(word, kind="stable")
-    words, entries = np.unique(word, return_counts=True)
-    child, weight, bias = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("child", "weight", "bias")
-    )
-    return _Turned(words, entries.astype(np.int32), child[order], weight[order], bias)
 
 
 def _searchable(tree: Tree, weights: Weights) -> tuple[NDArray, ...]:

@@ -1,0 +1,71 @@
+"""Classifiers of a label tree as arrays: those of a node word by word, all nodes in a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Classifiers of one tree, node by node and word by word, as the beam search reads them.
+
+    Outputs of node v, its child nodes and then its labels, are ``output[v]:output[v + 1]``; its
+    words ``words[node_word[v]:node_word[v + 1]]``; the word in slot s adds ``weight`` to ``child``
+    (counted within v) for the entries ``entry[s]:entry[s + 1]``.
+    """
+
+    output: NDArray[np.int64]  # (m + 1,)
+    bias: NDArray[np.float32]  # (outputs,)
+    node_word: NDArray[np.int64]  # (m + 1,)
+    words: NDArray[np.int32]
+    entry: NDArray[np.int64]  # (len(words) + 1,)
+    child: NDArray[np.integer[Any]]  # uint16 where that is enough, else int32
+    weight: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Turned:
+    """Weights of some outputs of a node, word by word as above; ``words`` are sorted."""
+
+    words: NDArray[np.int32]
+    entries: NDArray[np.int32]  # of every word
+    child: NDArray[np.integer[Any]]  # within the node
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]
+
+
+def assemble(n_nodes: int, done: dict[int, list[tuple[int, Turned]]]) -> Weights:
+    """Weights of all nodes behind one another."""
+    nodes = sorted(done)
+    whole = [_joined([part for _, part in sorted(done.pop(v), key=lambda p: p[0])]) for v in nodes]
+    output, node_word = np.zeros(n_nodes + 1, np.int64), np.zeros(n_nodes + 1, np.int64)
+    output[1:][nodes] = [len(node.bias) for node in whole]
+    node_word[1:][nodes] = [len(node.words) for node in whole]
+    columns = {name: [getattr(node, name) for node in whole] for name in vars(whole[0])}
+    whole.clear()
+    # One after the other: what has been copied makes room for the next.
+    bias, words, entries, child, weight = (
+        np.concatenate(columns.pop(name))
+        for name in ("bias", "words", "entries", "child", "weight")
+    )
+    entry = np.zeros(len(entries) + 1, np.int64)
+    np.cumsum(entries, out=entry[1:])
+    return Weights(np.cumsum(output), bias, np.cumsum(node_word), words, entry, child, weight)
+
+
+def _joined(parts: list[Turned]) -> Turned:
+    """The outputs of a node that was trained in several parts."""
+    if len(parts) == 1:
+        return parts[0]
+    word = np.concatenate([np.repeat(part.words, part.entries) for part in parts])
+    order = np.argsort(word, kind="stable")
+    words, entries = np.unique(word, return_counts=True)
+    child, weight, bias = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("child", "weight", "bias")
+    )
+    return Turned(words, entries.astype(np.int32), child[order], weight[order], bias)
