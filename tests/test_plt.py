@@ -168,18 +168,26 @@ def test_outputs_trained_together_have_the_weights_that_sets_of_texts_find(monke
     built = Tree(np.array([-1], np.int32), np.zeros(5, np.int32))
     params = PltParams(eps=1e-5, gap=1e-8, max_epochs=5000, max_rounds=30, negatives=20, prune=0.0)
     problems = NodeProblems(params, built, X, Y, None)
-    found = {}
+    found, calls = {}, []
+    monkeypatch.setattr(solve, "solve", recorded(solve.solve, calls))
     for outputs, shared in ((5, True), (6, False)):
         monkeypatch.setattr(plt, "OUTPUTS", outputs)
         assert problems.is_shared(0) is shared
-        solved = problems.solve(0, 0, 5)
-        assert np.all((solved.stats[:, 0] == 0) == shared)  # no search for texts, or some
+        turned = problems.train(0, 0, 5)
+        assert bool(calls) is not shared  # sets of texts are searched for, or not
         W = np.zeros((5, X.shape[1] + 1))
-        for row, start, stop in zip(W, solved.start, solved.stop, strict=True):
-            row[solved.words[start:stop]] = solved.weights[start:stop]
-        W[:, -1] = solved.bias
+        W[turned.child, np.repeat(turned.words, turned.entries)] = turned.weight
+        W[:, -1] = turned.bias
         found[shared] = W
     np.testing.assert_allclose(found[True], found[False], atol=1e-3)
+
+
+def recorded(function, calls: list):
+    def called(*arguments):
+        calls.append(arguments)
+        return function(*arguments)
+
+    return called
 
 
 def test_large_nodes_are_trained_together_only_if_their_outputs_are_large_too(monkeypatch):
@@ -236,7 +244,7 @@ def test_interrupted_fit_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypa
     X, Y, trees = many_labels()
     monkeypatch.setenv("COATTAIL_THREADS", "1")
     Plt(PltParams(), trees).fit(X, Y).save(tmp_path / "whole")
-    done, real = [], solve.solve
+    done, real = [], NodeProblems.train
 
     def dies(*arguments):
         if len(done) == 5:
@@ -244,11 +252,11 @@ def test_interrupted_fit_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypa
         done.append(1)
         return real(*arguments)
 
-    monkeypatch.setattr(solve, "solve", dies)
+    monkeypatch.setattr(NodeProblems, "train", dies)
     with pytest.raises(KeyboardInterrupt):
         Plt(PltParams(), trees, partial=tmp_path / "partial").fit(X, Y)
     assert len(list((tmp_path / "partial").rglob("*.npz"))) == 5
-    monkeypatch.setattr(solve, "solve", real)
+    monkeypatch.setattr(NodeProblems, "train", real)
     Plt(PltParams(), trees, partial=tmp_path / "partial").fit(X, Y).save(tmp_path / "resumed")
     assert digest(tmp_path / "whole") == digest(tmp_path / "resumed")
 

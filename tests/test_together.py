@@ -5,30 +5,50 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coattail.arrays import parts
 from coattail.kernels import sparse, together
-from coattail.linear.solve import aligned, dense_block, solver_blocks
+from coattail.kernels.sparse import LANES
+from coattail.linear.solve import aligned
+from coattail.linear.weights import Turned
 from tests.test_kernels import random_csr, slow_descent
 
 
-def train_together(X, Y, c_pos, c_neg, eps, max_epochs, labels):
-    """Weights (labels, words + 1), biases last, and row visits."""
+def solved_together(X, Y, c_pos, c_neg, eps, max_epochs, labels, prune=0.0):
+    """The labels' weights word by word, as `Turned`, and row visits."""
     positives = sp.csc_matrix(Y[:, labels])
     squares = np.asarray(X.multiply(X).sum(axis=1)).ravel().astype(np.float32) + 1
-    V, Q = solver_blocks(X.shape[1])
     problem = sparse.constant(
         *parts(X), squares, positives.indptr.astype(np.int64), positives.indices.astype(np.int32),
         labels, c_pos[labels], c_neg[labels],
     )  # fmt: skip
-    start, stop, words, weights, bias, stats = together.train(
-        *problem, 3, np.float32(eps), max_epochs, np.float32(0.0), V[0], dense_block(len(Q))
-    )
+    d, order = X.shape[1], np.arange(X.shape[1], dtype=np.int32)[::-1].copy()
+    W = aligned(d * LANES).reshape(d, LANES)
+    counts, size, owner, weights, bias, stats = together.train(
+        *problem, 3, np.float32(eps), max_epochs, np.float32(prune), order,
+        np.empty(d + 1, np.float32), W, np.empty(X.shape[0] * LANES, np.float32),
+        np.empty(1, np.uint8), np.empty(1, np.float32),
+    )  # fmt: skip
+    assert not W.any()  # left as it was found
+    words, entries = np.full(d, -1, np.int32), np.full(d, -1, np.int32)
+    child = np.full(size + together.AT_ONCE, 9999, np.uint16)
+    weight = np.full(size + together.AT_ONCE, np.nan, np.float32)
+    numbers = np.arange(100, 100 + d, dtype=np.int32)
+    used = together.turn(counts, owner, weights, order, numbers, 7, words, entries, child, weight)
+    turned = Turned(words[:used], entries[:used], child[:size], weight[:size], bias)
+    assert turned.entries.sum() == size
+    return turned, stats[:, 1]
+
+
+def train_together(X, Y, c_pos, c_neg, eps, max_epochs, labels):
+    """Weights (labels, words + 1), biases last, and row visits."""
+    turned, visits = solved_together(X, Y, c_pos, c_neg, eps, max_epochs, labels)
     W = np.zeros((len(labels), X.shape[1] + 1), np.float32)
-    for row, first, last in zip(W, start, stop, strict=True):
-        row[words[first:last]] = weights[first:last]
-    W[:, -1] = bias
-    return W, stats[:, 1]
+    W[turned.child - 7, np.repeat(turned.words, turned.entries) - 100] = turned.weight
+    W[:, -1] = turned.bias
+    return W, visits
 
 
 def side_by_side(n_labels=40):
@@ -90,21 +110,35 @@ def test_scratch_begins_at_a_cache_line(size):
 
 def test_only_weights_of_the_least_size_are_written():
     X, Y, c_pos, c_neg = side_by_side()
-    positives = sp.csc_matrix(Y)
-    squares = np.asarray(X.multiply(X).sum(axis=1)).ravel().astype(np.float32) + 1
-    V, Q = solver_blocks(X.shape[1])
-    problem = sparse.constant(
-        *parts(X), squares, positives.indptr.astype(np.int64), positives.indices.astype(np.int32),
-        np.arange(40), c_pos, c_neg,
-    )  # fmt: skip
-    limits = (3, np.float32(0.05), 50)
-    kept = [
-        together.train(*problem, *limits, np.float32(prune), V[0], dense_block(len(Q)))
+    every, some = (
+        solved_together(X, Y, c_pos, c_neg, 0.05, 50, np.arange(40), prune)[0]
         for prune in (0.0, 0.3)
+    )
+    entries = [
+        list(zip(np.repeat(t.words, t.entries), t.child, t.weight, strict=True))
+        for t in (every, some)
     ]
-    for label in range(40):
-        every, some = (
-            dict(zip(f[2][f[0][label] : f[1][label]], f[3][f[0][label] : f[1][label]], strict=True))
-            for f in kept
-        )
-        assert some == {word: w for word, w in every.items() if abs(w) >= np.float32(0.3)}
+    assert entries[1] == [e for e in entries[0] if abs(e[2]) >= np.float32(0.3)]
+    assert 0 < len(entries[1]) < len(entries[0])
+
+
+def test_weights_lie_in_the_order_asked_for_and_a_word_s_by_label():
+    X, Y, c_pos, c_neg = side_by_side()
+    turned, _ = solved_together(X, Y, c_pos, c_neg, 0.05, 50, np.arange(40))
+    assert np.all(np.diff(turned.words) < 0)  # the order given is backwards
+    at = np.repeat(np.arange(len(turned.words)), turned.entries)
+    place = list(zip(at, turned.child, strict=True))
+    assert place == sorted(place)
+
+
+@given(st.lists(st.integers(0, 9000), unique=True), st.integers(0, 2))
+def test_numbers_are_put_in_order_without_sorting(numbers, repeats):
+    numbers = np.array(numbers, np.int32)
+    place, bits, groups = np.full(9001, -1, np.int32), np.zeros(141, "u8"), np.zeros(3, "u8")
+    order = np.empty(len(numbers), np.int32)
+    for _ in range(repeats + 1):
+        sparse.in_order(numbers, place, bits, groups, order)
+        assert np.array_equal(order, np.argsort(numbers))
+        assert np.all(place == -1)  # left as it was found
+        assert not bits.any()
+        assert not groups.any()

@@ -6,6 +6,8 @@ All walk the texts as they lie in memory; nothing is sorted, no matrices are mul
 import numpy as np
 from numba import njit
 
+from coattail.kernels.sparse import prefetch
+
 
 @njit(nogil=True, cache=True)
 def count_words(indptr, indices, first, texts, begin, end, n_words, lengths):
@@ -84,6 +86,24 @@ def list_texts(indptr, labels, present, leaf, parent, start, texts):
 
 
 @njit(nogil=True, cache=True)
+def _ask_ahead(first, texts, indptr, labels, order, k):
+    """Bring near what the labels after the k-th will read; each look-up needs the one before."""
+    n = order.shape[0]
+    if k + 12 < n:
+        prefetch(first, order[k + 12])
+    if k + 9 < n:
+        prefetch(texts, first[order[k + 9]])
+    for ahead, rows in ((6, False), (3, True)):
+        if k + ahead < n:
+            begin = first[order[k + ahead]]
+            for t in range(begin, min(begin + 8, first[order[k + ahead] + 1])):
+                if rows:
+                    prefetch(labels, indptr[texts[t]])
+                else:
+                    prefetch(indptr, texts[t])
+
+
+@njit(nogil=True, cache=True)
 def move_labels(first, texts, indptr, labels, order, room, leaf, size):
     """Every label of ``order``, in turn, to the leaf that most of its texts reach without it.
 
@@ -96,7 +116,9 @@ def move_labels(first, texts, indptr, labels, order, room, leaf, size):
     last = np.full(size.shape[0], -1, np.int64)  # visit that reached the leaf last
     found = np.empty(size.shape[0], np.int64)
     visit = 0
-    for label in order:
+    for k in range(order.shape[0]):
+        label = order[k]
+        _ask_ahead(first, texts, indptr, labels, order, k)
         own, n_found = leaf[label], 0
         for t in range(first[label], first[label + 1]):
             for p in range(indptr[texts[t]], indptr[texts[t] + 1]):

@@ -97,7 +97,6 @@ def by_block(indptr, indices, values, begin, end, first, words, weights, bias, W
     k = top.shape[1]
     size = np.zeros(end - begin, np.int64)
     out, offset = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
-    threshold = np.empty(LANES, np.float32)
     for block in range(0, bias.shape[0], LANES):
         used = min(LANES, bias.shape[0] - block)
         offset[:] = -np.inf
@@ -108,8 +107,8 @@ def by_block(indptr, indices, values, begin, end, first, words, weights, bias, W
                 W[words[q], lane] = weights[q]
         for i in range(begin, end):
             lanes(indices, values, indptr[i], indptr[i + 1], W, offset, out)
-            threshold[:] = scores[i, 0] if size[i - begin] == k else np.float32(-np.inf)
-            mask = above(out, threshold)
+            worst = scores[i, 0] if size[i - begin] == k else np.float32(-np.inf)
+            mask = above(out, worst)
             while mask != 0:
                 lane = lowest_bit(mask)
                 mask &= mask - np.uint64(1)

@@ -224,6 +224,68 @@ def add_lanes(typing, indices, values, start, stop, change, W):
     return sig, codegen
 
 
+@intrinsic
+def visit_lanes(
+    typing, signs, margins, square, half_pos, half_neg, small, moving, alpha, first, extremes,
+    change, bias,
+):  # fmt: skip
+    """One row's step of dual descent for LANES labels; whether any dual variable moved.
+
+    ``alpha[first:first + LANES]`` belongs to the row and changes, and so does ``bias``; bit j of
+    ``signs`` (uint32) tells whether the row is positive for lane j; ``half_pos`` and ``half_neg``
+    are 1/(2C); ``moving`` is 1 for lanes that descend, else 0. ``extremes`` (2, LANES) widens to
+    hold the projected gradients; ``change`` receives what margins per product gain.
+
+    All in vectors as wide as those of ``lanes`` and ``add_lanes``: a store that is narrower than
+    the load after it cannot be passed on, and the load waits until all stores before it are done.
+    """
+    sig = types.boolean(
+        types.uint32, margins, types.float32, half_pos, half_neg, types.float32, moving, alpha,
+        types.int64, extremes, change, bias,
+    )  # fmt: skip
+
+    def codegen(context, builder, sig, args):
+        def place(i):
+            return _pointer(context, builder, sig.args[i], args[i])
+
+        def keep(vector, pointer):
+            builder.store(vector, builder.bitcast(pointer, _VEC.as_pointer())).align = 4
+
+        def choose(where, a, b):
+            return builder.select(where, a, b)
+
+        margin, pos, neg, moves = (_load_lanes(builder, place(i)) for i in (1, 3, 4, 6))
+        zero, one, minus = (ir.Constant(_VEC, [v] * LANES) for v in (0.0, 1.0, -1.0))
+        positive = builder.bitcast(args[0], ir.VectorType(ir.IntType(1), LANES))
+        sign, half = choose(positive, one, minus), choose(positive, pos, neg)
+        own = builder.gep(place(7), [args[8]])
+        old = _load_lanes(builder, own)
+        gradient = builder.fsub(builder.fmul(sign, margin), one)
+        gradient = builder.fadd(gradient, builder.fmul(old, half))
+        down = choose(builder.fcmp_ordered("<", gradient, zero), gradient, zero)
+        projected = choose(builder.fcmp_ordered(">", old, zero), gradient, down)
+        for row, order in enumerate((">", "<")):
+            at = builder.gep(place(9), [ir.Constant(_I64, row * LANES)])
+            known = _load_lanes(builder, at)
+            keep(choose(builder.fcmp_ordered(order, projected, known), projected, known), at)
+        whole = builder.fadd(_splat(builder, args[2]), half)
+        new = builder.fsub(old, builder.fdiv(gradient, whole))
+        new = choose(builder.fcmp_ordered(">", new, zero), new, zero)
+        far = builder.or_(
+            builder.fcmp_ordered(">", projected, _splat(builder, args[5])),
+            builder.fcmp_ordered("<", projected, builder.fneg(_splat(builder, args[5]))),
+        )
+        delta = builder.fmul(choose(far, moves, zero), builder.fsub(new, old))
+        step = builder.fmul(delta, sign)
+        keep(builder.fadd(old, delta), own)
+        keep(step, place(10))
+        keep(builder.fadd(_load_lanes(builder, place(11)), step), place(11))
+        moved = builder.bitcast(builder.fcmp_unordered("!=", delta, zero), _I32)
+        return builder.icmp_unsigned("!=", moved, ir.Constant(_I32, 0))
+
+    return sig, codegen
+
+
 def _narrow_lanes(half):
     """``lanes`` with W in 16 bits, half-precision floats or integers: half the memory to read."""
 
@@ -295,14 +357,35 @@ LARGEST = np.float32(1024.0 if _has_half() else 32767.0)  # largest narrow weigh
 
 @intrinsic
 def above(typing, values, thresholds):
-    """Bit j is set where ``values[j] > thresholds[j]``, j < LANES."""
+    """Bit j is set where ``values[j] > thresholds[j]``, j < LANES; or above one float32 for all."""
     sig = types.uint64(values, thresholds)
 
     def codegen(context, builder, sig, args):
         loaded = []
         for typ, value in zip(sig.args, args, strict=True):
-            loaded.append(_load_lanes(builder, _pointer(context, builder, typ, value)))
+            if isinstance(typ, types.Float):
+                loaded.append(_splat(builder, value))
+            else:
+                loaded.append(_load_lanes(builder, _pointer(context, builder, typ, value)))
         mask = builder.fcmp_ordered(">", *loaded)
+        return builder.zext(builder.bitcast(mask, ir.IntType(LANES)), _I64)
+
+    return sig, codegen
+
+
+@intrinsic
+def large(typing, values, first, least):
+    """Bit j is set where ``abs(values[first + j]) >= least``, j < LANES."""
+    sig = types.uint64(values, types.int64, types.float32)
+
+    def codegen(context, builder, sig, args):
+        base = _pointer(context, builder, sig.args[0], args[0])
+        loaded = _load_lanes(builder, builder.gep(base, [args[1]]))
+        least = _splat(builder, args[2])
+        mask = builder.or_(
+            builder.fcmp_ordered(">=", loaded, least),
+            builder.fcmp_ordered("<=", loaded, builder.fneg(least)),
+        )
         return builder.zext(builder.bitcast(mask, ir.IntType(LANES)), _I64)
 
     return sig, codegen
@@ -395,6 +478,11 @@ def compact(indptr, indices, values, rows, place, sub_indptr, sub_indices, sub_v
     k = 0
     sub_indptr[0] = 0
     for r in range(rows.shape[0]):
+        if r + 2 < rows.shape[0]:
+            ahead = rows[r + 2]
+            for p in range(indptr[ahead], indptr[ahead + 1], 16):  # a cache line
+                prefetch(indices, p)
+                prefetch(values, p)
         i = rows[r]
         for p in range(indptr[i], indptr[i + 1]):
             f = indices[p]
@@ -409,6 +497,33 @@ def compact(indptr, indices, values, rows, place, sub_indptr, sub_indices, sub_v
     for w in range(found):
         place[words[w]] = -1
     return found
+
+
+@njit(nogil=True, cache=True)
+def in_order(numbers, place, bits, groups, order):
+    """Places of distinct numbers in increasing order of these, into ``order``.
+
+    A number is a bit of ``bits``, whose words are bits of ``groups``: far cheaper than sorting, and
+    the cost is that of the numbers. ``place`` is scratch of -1, the others of zeros; left so.
+    """
+    six, low = np.uint64(6), np.uint64(63)
+    for k in range(numbers.shape[0]):
+        word = np.uint64(numbers[k])
+        place[numbers[k]] = k
+        bits[word >> six] |= np.uint64(1) << (word & low)
+        word >>= six
+        groups[word >> six] |= np.uint64(1) << (word & low)
+    found = 0
+    for g in range(groups.shape[0]):
+        while groups[g]:
+            w = 64 * g + lowest_bit(groups[g])
+            groups[g] &= groups[g] - np.uint64(1)
+            while bits[w]:
+                number = 64 * w + lowest_bit(bits[w])
+                bits[w] &= bits[w] - np.uint64(1)
+                order[found] = place[number]
+                place[number] = -1
+                found += 1
 
 
 def constant(*arrays):

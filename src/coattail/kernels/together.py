@@ -13,32 +13,28 @@ from numba import njit
 from coattail.kernels.descent import LINE, NEGLIGIBLE, ask_for_words, descend
 from coattail.kernels.sparse import (
     LANES,
-    above,
     add_lanes,
     below,
     lanes,
+    large,
     lowest_bit,
     mix,
     prefetch,
     step,
+    visit_lanes,
 )
 from coattail.kernels.violators import grown
 
 TOGETHER = 12  # epochs
 COMPANY = 4  # labels; fewer in a block are better off alone from the start
 AHEAD = 2  # visits ahead at which a row is asked for
-NEAR = 8192  # words whose weights need not be asked for: they fit a cache
+AT_ONCE = 4  # weights of a word that are copied without counting
 
 
 @njit(nogil=True, cache=True)
-def _ask_ahead(indptr, indices, values, squares, alpha, order, W, k):
+def _ask_ahead(indptr, indices, values, squares, alpha, order, k):
     """Bring near what the visits after the k-th will read; no effect on any value."""
     n = order.shape[0]
-    if W.shape[0] > NEAR and k + 1 < n:
-        i = order[k + 1]
-        for p in range(indptr[i], indptr[i + 1]):
-            prefetch(W, indices[p] * LANES)
-            prefetch(W, indices[p] * LANES + LINE)
     if k + 2 * AHEAD < n:
         i = order[k + 2 * AHEAD]
         prefetch(indptr, i)
@@ -48,34 +44,6 @@ def _ask_ahead(indptr, indices, values, squares, alpha, order, W, k):
         ask_for_words(indptr, indices, values, i)
         for j in range(0, LANES, LINE):
             prefetch(alpha, i * LANES + j)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _visit(
-    signs, margins, alpha, first, square, half_pos, half_neg, small, moving, extremes, change
-):
-    """One row for all lanes: new dual variables, what they change, and the range of gradients.
-
-    ``alpha[first:first + LANES]`` belongs to the row; bit j of ``signs`` tells whether it is
-    positive for lane j; ``moving`` is 1 for lanes that descend, else 0. True where something moved.
-    """
-    moved = 0  # an integer: a largest float would keep the loop from being vectorised
-    for j in range(LANES):
-        positive = np.float32((signs >> np.uint32(j)) & np.uint32(1))
-        sign = positive + positive - np.float32(1.0)
-        half = positive * half_pos[j] + (np.float32(1.0) - positive) * half_neg[j]
-        old = alpha[first + j]
-        gradient = sign * margins[j] - np.float32(1.0) + old * half
-        projected = gradient if old > 0 else min(gradient, np.float32(0.0))
-        extremes[0, j] = max(extremes[0, j], projected)
-        extremes[1, j] = min(extremes[1, j], projected)
-        new = max(old - gradient / (square + half), np.float32(0.0))
-        go = moving[j] if abs(projected) > small else np.float32(0.0)
-        delta = go * (new - old)
-        alpha[first + j] = old + delta
-        change[j] = delta * sign
-        moved |= int(delta != 0)
-    return moved > 0
 
 
 @njit(nogil=True, cache=True)
@@ -103,16 +71,14 @@ def descend_together(
             j = k + below(state, n - k)
             order[k], order[j] = order[j], order[k]
         for k in range(n):
-            _ask_ahead(indptr, indices, values, squares, alpha, order, W, k)
+            _ask_ahead(indptr, indices, values, squares, alpha, order, k)
             i = order[k]
             lanes(indices, values, indptr[i], indptr[i + 1], W, bias, margins)
-            if _visit(
-                signs[i], margins, alpha, i * LANES, squares[i], half_pos, half_neg,
-                NEGLIGIBLE * eps, moving, extremes, change,
+            if visit_lanes(
+                signs[i], margins, squares[i], half_pos, half_neg, NEGLIGIBLE * eps, moving, alpha,
+                i * LANES, extremes, change, bias,
             ):  # fmt: skip
                 add_lanes(indices, values, indptr[i], indptr[i + 1], change, W)
-                for j in range(LANES):
-                    bias[j] += change[j]
         for j in range(LANES):
             if moving[j] > 0:
                 visits[j] += n
@@ -124,62 +90,53 @@ def descend_together(
 
 
 @njit(nogil=True, cache=True)
-def _sizes(row, sizes):
-    """Absolute values of LANES weights."""
-    for j in range(LANES):
-        sizes[j] = abs(row[j])
+def _emit(W, order, least, counts, used, owner, weights):
+    """Weights of at least ``least`` in size, word by word, to the end of a growing store.
 
-
-@njit(nogil=True, cache=True)
-def _emit(W, least, start, stop, words, weights):
-    """Weights of at least ``least`` in size, lane after lane, to the end of a growing store.
-
-    ``start`` and ``stop`` (lanes,) receive where each lane's lie; the first begins at ``start[0]``.
+    ``order`` lists the words; ``counts`` (words,) receives how many weights each has. W becomes
+    zero. Returns the new length of the store, and the store.
     """
-    count = np.zeros(LANES, np.int64)
-    sizes, floor = np.empty(LANES, np.float32), np.full(LANES, np.nextafter(least, np.float32(0)))
-    for f in range(W.shape[0]):
-        _sizes(W[f], sizes)
-        mask = above(sizes, floor)
+    for s in range(order.shape[0]):
+        needed = used + LANES + AT_ONCE
+        if needed > owner.shape[0]:
+            owner, weights = grown(owner, needed), grown(weights, needed)
+        f = order[s]
+        mask = large(W, f * LANES, least)
+        begin = used
         while mask:
-            count[lowest_bit(mask)] += 1
+            j = lowest_bit(mask)
+            owner[used], weights[used] = j, W[f, j]
+            used += 1
             mask &= mask - np.uint64(1)
-    stop[:] = start[0] + np.cumsum(count[: start.shape[0]])
-    start[1:] = stop[:-1]
-    words, weights = grown(words, stop[-1]), grown(weights, stop[-1])
-    place = np.zeros(LANES, np.int64)
-    place[: start.shape[0]] = start
-    for f in range(W.shape[0]):
-        _sizes(W[f], sizes)
-        mask = above(sizes, floor)
-        while mask:
-            lane = lowest_bit(mask)
-            words[place[lane]], weights[place[lane]] = f, W[f, lane]
-            place[lane] += 1
-            mask &= mask - np.uint64(1)
-    return words, weights
+        counts[s] = used - begin
+        for j in range(LANES):
+            W[f, j] = 0
+    return used, owner, weights
 
 
 @njit(nogil=True, cache=True)
 def train(
     indptr, indices, values, squares, first, positives, keys, c_pos, c_neg,
-    seed, eps, max_epochs, prune, w, W,
+    seed, eps, max_epochs, prune, order, w, W, alpha, owner, weights,
 ):  # fmt: skip
-    """Train labels on all rows; arguments and results as those of ``solver.train``.
+    """Train labels on all rows; returns (counts, used, owner, weights, bias, stats).
 
-    ``w`` is float32 (words + 1,) and ``W`` float32 (words, LANES), scratch.
+    Arguments are those of ``solver.train``; ``order`` (words,) lists the words as their weights
+    shall lie; ``w`` (words + 1,), ``W`` (words, LANES) and ``alpha`` (n * LANES,) are float32
+    scratch, W of zeros, and left so. The first ``used`` of ``weights``, which grows where it is too
+    short, belong to the labels ``owner`` within their block: block after block of LANES labels, and
+    there word after word, so many as ``counts`` (blocks, words) tells. bias and stats are those of
+    the solver.
     """
     n, g, d = indptr.shape[0] - 1, keys.shape[0], W.shape[0]
-    start, stop = np.zeros(g, np.int64), np.zeros(g, np.int64)
-    words, weights = np.empty(1024, np.int32), np.empty(1024, np.float32)
-    bias, stats = np.zeros(g, np.float32), np.zeros((g, 4))
-    alpha, signs = np.empty(n * LANES, np.float32), np.empty(n, np.uint32)
+    counts = np.empty(((g + LANES - 1) // LANES, order.shape[0]), np.uint8)
+    bias, stats, used = np.zeros(g, np.float32), np.zeros((g, 4)), 0
+    signs = np.empty(n, np.uint32)
     least = max(prune, np.float32(1e-37))  # a zero is no weight
     for block in range(0, g, LANES):
         size = min(LANES, g - block)
         alpha[:] = 0
         signs[:] = 0
-        W[:] = 0
         half_pos, half_neg = np.zeros(LANES, np.float32), np.ones(LANES, np.float32)
         for lane in range(size):
             j = block + lane
@@ -209,6 +166,36 @@ def train(
                 stats[j, 1] += more
         own = slice(block, block + size)
         bias[own] = lane_bias[:size]
-        start[block] = stop[block - 1] if block else 0
-        words, weights = _emit(W, least, start[own], stop[own], words, weights)
-    return start, stop, words[: stop[-1]], weights[: stop[-1]], bias, stats
+        used, owner, weights = _emit(W, order, least, counts[block // LANES], used, owner, weights)
+    return counts, used, owner, weights, bias, stats
+
+
+@njit(nogil=True, cache=True)
+def turn(counts, owner, weights, order, numbers, first, words, entries, child, weight):
+    """What ``train`` returns, word by word over all blocks; returns the number of words used.
+
+    ``numbers[order]`` are the words, whose used ones go to ``words`` with their ``entries``;
+    ``child`` receives labels, counted from ``first``, and ``weight`` their weights. They, and the
+    store, are AT_ONCE longer than what they hold.
+    """
+    n_blocks, d = counts.shape
+    at = np.zeros(n_blocks, np.int64)  # where each block goes on
+    for b in range(1, n_blocks):
+        at[b] = at[b - 1]
+        for s in range(d):
+            at[b] += counts[b - 1, s]
+    out, found = 0, 0
+    for s in range(d):
+        begin = out
+        for b in range(n_blocks):
+            base, e, count = first + b * LANES, at[b], counts[b, s]
+            # AT_ONCE in any case, kept by moving on: a loop of a few would be a guess each time.
+            for k in range(AT_ONCE):
+                child[out + k], weight[out + k] = base + owner[e + k], weights[e + k]
+            for k in range(AT_ONCE, count):
+                child[out + k], weight[out + k] = base + owner[e + k], weights[e + k]
+            out += count
+            at[b] += count
+        words[found], entries[found] = numbers[order[s]], out - begin
+        found += out > begin
+    return found

@@ -17,10 +17,12 @@ from coattail import tree as trees_
 from coattail.arrays import Parts, TopK, as_csr, atomic_folder, parts
 from coattail.errors import ModelError
 from coattail.kernels import beam, gather, pool
-from coattail.kernels.sparse import compact, constant
+from coattail.kernels.sparse import compact, constant, in_order
 from coattail.linear import solve
+from coattail.linear.in_step import solve_in_step
 from coattail.linear.ovr import GROUP, check_rows
 from coattail.linear.params import PltParams
+from coattail.linear.scratch import scratch
 from coattail.linear.weights import Turned, Weights, assemble
 from coattail.progress import progress
 from coattail.tree import Tree
@@ -191,7 +193,9 @@ class NodeProblems:
         Y: sp.csr_matrix,
         tail: NDArray[np.bool_] | None,
     ) -> None:
-        self.params, self.tree, self.X = params, tree, X
+        self.params, self.tree, self.n_words = params, tree, X.shape[1]
+        # Once for all nodes: a copy of all bounds at every node would grow with their product.
+        self.csr = constant(*parts(X))
         self.squares = solve.squares_of(X)
         self.rows = _rows_below(tree, Y)
         self.texts = np.diff(self.rows.indptr).astype(np.int64)
@@ -224,19 +228,29 @@ class NodeProblems:
         return n_outputs >= OUTPUTS and bool(many or n_rows <= TEXTS)
 
     def train(self, node: int, start: int, stop: int) -> Turned:
-        """Outputs start..stop of a node, trained, and turned while their weights are at hand."""
-        found = self.solve(node, start, stop)
+        """Outputs start..stop of a node, trained, their weights word by word."""
+        rows, group = self.problem(node, start, stop)
         few = self.n_outputs(node) <= np.iinfo(np.uint16).max
+        params = self.params
+        if params.loss == "squared_hinge" and self.is_shared(node):
+            # Where texts are very many an epoch teaches more, and the largest violation, which
+            # ends a descent, is an ever stricter test.
+            epochs = max(params.max_visits // max(rows.n, 1), EPOCHS)
+            params = params.model_copy(update={"max_epochs": min(params.max_epochs, epochs)})
+            order = np.empty(len(rows.words), np.int32)
+            in_order(rows.words, _places(self.n_words), *_marks(self.n_words), order)
+            return solve_in_step(rows, order, group, params, start, few)
+        found = solve.solve(rows, group, params)
         child: NDArray[Any] = np.empty(len(found.words), np.uint16 if few else np.int32)
         weight = np.empty_like(found.weights)
         arrays = constant(found.start, found.stop, found.words, found.weights)
-        words, entries = beam.by_word(*arrays, _places(self.X.shape[1]), child, weight)
+        words, entries = beam.by_word(*arrays, _places(self.n_words), child, weight)
         child += child.dtype.type(start)
         return Turned(words, entries, child, weight, found.bias)
 
-    def solve(self, node: int, start: int, stop: int) -> solve.Solved:
-        """Train outputs start..stop of a node: its children, then its labels."""
-        rows = self._texts(node, node + 1)
+    def problem(self, node: int, start: int, stop: int) -> tuple[solve.Rows, solve.Group]:
+        """Rows and labels of outputs start..stop of a node: its children, then its labels."""
+        texts = self._texts(node, node + 1)
         first, last = self.tree.first_child[node : node + 2]
         children = np.arange(first, last)[start:stop]
         beyond = [max(output - int(last - first), 0) for output in (start, stop)]
@@ -250,24 +264,31 @@ class NodeProblems:
         group = solve.Group(
             np.arange(start, stop, dtype=np.int64) + 1000003 * node + self.params.seed,
             np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-            np.searchsorted(rows, np.concatenate(own)).astype(np.int32),
+            np.searchsorted(texts, np.concatenate(own)).astype(np.int32),
             (c * weight).astype(np.float32),
             c.astype(np.float32),
-            self.is_shared(node),
         )
-        params = self.params
-        if group.together and params.loss == "squared_hinge":
-            # Where texts are very many an epoch teaches more, and the largest violation, which
-            # ends a descent, is an ever stricter test.
-            epochs = max(params.max_visits // max(len(rows), 1), EPOCHS)
-            params = params.model_copy(update={"max_epochs": min(params.max_epochs, epochs)})
-        return solve.solve(_compacted(self.X, self.squares, rows), group, params)
+        return self._compacted(texts), group
 
     def _texts(self, first: int, last: int) -> NDArray[np.int32]:
         """Texts below the nodes first..last, one node behind another."""
         begin, end = self.rows.indptr[[first, last]]
         texts: NDArray[np.int32] = self.rows.indices[begin:end]
         return texts
+
+    def _compacted(self, texts: NDArray[np.int32]) -> solve.Rows:
+        """Some rows with only the words they have: small enough for the cache.
+
+        They lie in scratch of this thread, until it asks for others.
+        """
+        nnz = int((self.csr[0][texts + 1] - self.csr[0][texts]).sum())
+        indptr = np.empty(len(texts) + 1, np.int64)
+        indices = scratch("indices", nnz, np.int32)
+        values = scratch("values", nnz, np.float32)
+        words = np.empty(min(nnz, self.n_words), np.int32)
+        place = _places(self.n_words)
+        found = compact(*self.csr, *constant(texts), place, indptr, indices, values, words)
+        return solve.rows_of(Parts(indptr, indices, values), self.squares[texts], words[:found])
 
 
 def _ranges(M: sp.csc_matrix, columns: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -289,36 +310,20 @@ def _rows_below(tree: Tree, Y: sp.csr_matrix) -> sp.csr_matrix:
     return sp.csr_matrix((ones, texts, indptr), shape=(tree.n_nodes, Y.shape[0]))
 
 
-def _compacted(
-    X: sp.csr_matrix, squares: NDArray[np.float32], rows: NDArray[np.int32]
-) -> solve.Rows:
-    """Some rows of X with only the words they have: small enough for the cache.
-
-    They lie in scratch of this thread, until it asks for others.
-    """
-    arrays = constant(*parts(X))
-    nnz = int((arrays[0][rows + 1] - arrays[0][rows]).sum())
-    indptr = np.empty(len(rows) + 1, np.int64)
-    indices, values = _room(nnz)
-    words = np.empty(min(nnz, X.shape[1]), np.int32)
-    place = _places(X.shape[1])
-    found = compact(*arrays, *constant(rows), place, indptr, indices, values, words)
-    return solve.rows_of(Parts(indptr, indices, values), squares[rows], words[:found])
-
-
-def _room(nnz: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Scratch of this thread for words and values: fresh memory costs more than filling it."""
-    known: tuple[NDArray[np.int32], NDArray[np.float32]] | None = getattr(_scratch, "room", None)
-    if known is None or len(known[0]) < nnz:
-        known = _scratch.room = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
-    return known[0][:nnz], known[1][:nnz]
-
-
 def _places(n_words: int) -> NDArray[np.int32]:
     """Scratch (n_words,) of this thread, -1 everywhere; the kernels leave it so."""
     known: NDArray[np.int32] | None = getattr(_scratch, "places", None)
     if known is None or len(known) < n_words:
         known = _scratch.places = np.full(n_words, -1, np.int32)
+    return known
+
+
+def _marks(n_words: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Scratch of this thread, a bit for every word and one for 64 of them; kernels leave zeros."""
+    known: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = getattr(_scratch, "marks", None)
+    if known is None or 64 * len(known[0]) < n_words:
+        known = np.zeros(n_words // 64 + 1, np.uint64), np.zeros(n_words // 4096 + 1, np.uint64)
+        _scratch.marks = known
     return known
 
 

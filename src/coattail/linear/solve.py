@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.arrays import Parts, atomic_file, parts
-from coattail.kernels import logistic, pool, solver, sparse, together
+from coattail.kernels import logistic, pool, solver, sparse
 from coattail.kernels.sparse import LANES, constant
 from coattail.labels import inverse_propensity, pw_weights, pwcb_weights
 from coattail.linear.params import OvrParams, PltParams
@@ -71,17 +71,13 @@ def rows_of(arrays: Parts, squares: NDArray[np.float32], words: NDArray[np.int32
 
 @dataclass(frozen=True)
 class Group:
-    """Labels trained together: positives of label j are ``rows[first[j]:first[j + 1]]``.
-
-    ``together``: descend on all rows in step, where sets of them would not be small.
-    """
+    """Labels trained together: positives of label j are ``rows[first[j]:first[j + 1]]``."""
 
     keys: NDArray[np.int64]
     first: NDArray[np.int64]
     rows: NDArray[np.int32]
     c_pos: NDArray[np.float32]
     c_neg: NDArray[np.float32]
-    together: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,17 +116,14 @@ def solve(rows: Rows, group: Group, params: OvrParams | PltParams) -> Solved:
             dense_block(len(rows.words)),
         )  # fmt: skip
     else:
-        problem = (*rows.parts, rows.squares, first, positives, keys, c_pos, c_neg)
-        V, Q = solver_blocks(len(rows.words))
-        if group.together:
-            limits = (params.seed, eps, params.max_epochs, prune)
-            found = together.train(*problem, *limits, V[0], dense_block(len(Q)))
-        else:
-            n_sample = rows.n if rows.n <= 2 * params.negatives else params.negatives
-            rng = np.random.default_rng(params.seed)
-            sample = np.sort(rng.choice(rows.n, n_sample, replace=False)).astype(np.int32)
-            rounds = (eps, params.gap, params.max_epochs, params.max_rounds, prune)
-            found = solver.train(*problem, *constant(sample), *rounds, V, Q)
+        n_sample = rows.n if rows.n <= 2 * params.negatives else params.negatives
+        rng = np.random.default_rng(params.seed)
+        sample = np.sort(rng.choice(rows.n, n_sample, replace=False)).astype(np.int32)
+        found = solver.train(
+            *rows.parts, rows.squares, first, positives, keys, c_pos, c_neg, *constant(sample),
+            eps, params.gap, params.max_epochs, params.max_rounds, prune,
+            *solver_blocks(len(rows.words)),
+        )  # fmt: skip
     start, stop, words, weights, bias, stats = found
     # A copy: the weights are a view of a buffer that grew by doubling.
     return Solved(start, stop, rows.words[words], weights.copy(), bias, stats)

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
+
+from coattail.kernels import pool
+
+COPIED = 64  # nodes whose weights a thread copies before it takes others
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Weights:
     bias: NDArray[np.float32]  # (outputs,)
     node_word: NDArray[np.int64]  # (m + 1,)
     words: NDArray[np.int32]
-    entry: NDArray[np.int64]  # (len(words) + 1,)
+    entry: NDArray[np.integer[Any]]  # (len(words) + 1,), int32 where that is enough, else int64
     child: NDArray[np.integer[Any]]  # uint16 where that is enough, else int32
     weight: NDArray[np.float32]
 
@@ -48,13 +52,29 @@ def assemble(n_nodes: int, done: dict[int, list[tuple[int, Turned]]]) -> Weights
     columns = {name: [getattr(node, name) for node in whole] for name in vars(whole[0])}
     whole.clear()
     # One after the other: what has been copied makes room for the next.
-    bias, words, entries, child, weight = (
-        np.concatenate(columns.pop(name))
-        for name in ("bias", "words", "entries", "child", "weight")
+    bias, words, child, weight = (
+        _concatenated(columns.pop(name)) for name in ("bias", "words", "child", "weight")
     )
-    entry = np.zeros(len(entries) + 1, np.int64)
-    np.cumsum(entries, out=entry[1:])
+    entry = _concatenated(columns.pop("entries"), np.int32 if len(child) < 2**31 else np.int64, 1)
+    np.cumsum(entry, out=entry)
     return Weights(np.cumsum(output), bias, np.cumsum(node_word), words, entry, child, weight)
+
+
+def _concatenated(
+    arrays: list[NDArray], dtype: DTypeLike | None = None, zeros: int = 0
+) -> NDArray[Any]:
+    """The arrays behind so many zeros and one another, copied by all threads."""
+    ends = zeros + np.cumsum([len(array) for array in arrays])
+    whole = np.empty(ends[-1], dtype or arrays[0].dtype)
+    whole[:zeros] = 0
+
+    def copy(limits: tuple[int, int]) -> None:
+        first, last = limits
+        place = slice(ends[first] - len(arrays[first]), ends[last - 1])
+        np.concatenate(arrays[first:last], out=whole[place])
+
+    list(pool.each(copy, pool.chunks(len(arrays), COPIED)))
+    return whole
 
 
 def _joined(parts: list[Turned]) -> Turned:
