@@ -16,6 +16,7 @@ from coattail.kernels.sparse import LANES, compact, constant
 from coattail.tree import BalancedTree, KmeansTree, ShallowTree, Tree
 
 Clusters = list[NDArray[np.int32]]
+LAID_ANEW = 16  # clusters of a level before which rows are laid out anew
 _scratch = threading.local()
 
 
@@ -36,21 +37,32 @@ def _halved(
     params: BalancedTree | ShallowTree, V: sp.csr_matrix, seen: NDArray[np.int32], seed: int
 ) -> list[Clusters]:
     """Halve every cluster of a level until all fit a leaf; sizes in a level differ by at most 1."""
-    rows = parts(V)
+    rows, n_words, names = parts(V), V.shape[1], np.arange(V.shape[0], dtype=np.int32)
+    limits = (params.tolerance, params.max_iterations)
 
     def halve(task: tuple[int, NDArray[np.int32]]) -> Clusters:
         key, members = task[0], task[1].copy()
-        limits = (params.tolerance, params.max_iterations)
-        cluster.halve(*rows, _sums(V.shape[1]), members, seed, key, *limits)
+        cluster.halve(*rows, _sums(n_words), members, seed, key, *limits)
         half = (len(members) + 1) // 2
         return [members[:half], members[half:]]
 
-    levels, key = [[seen]], 0
-    while max(len(members) for members in levels[-1]) > params.leaf:
-        tasks = list(enumerate(levels[-1], key))
+    levels, key, clusters = [[seen]], 0, [seen]
+    while max(len(members) for members in clusters) > params.leaf:
+        if len(clusters) == LAID_ANEW:
+            # Cluster by cluster, and words in that order, too: those of a cluster share the cache.
+            order = np.concatenate(clusters)
+            (rows, n_words), names = _alone(rows, n_words, order), names[order]
+            clusters = np.split(np.arange(len(order), dtype=np.int32), _ends(clusters))
+        tasks = list(enumerate(clusters, key))
         key += len(tasks)
-        levels.append([half for pair in pool.each(halve, tasks) for half in pair])
+        clusters = [half for pair in pool.each(halve, tasks) for half in pair]
+        levels.append([names[members] for members in clusters])
     return levels
+
+
+def _ends(clusters: Clusters) -> NDArray[np.int64]:
+    """Where all but the last cluster end when they stand behind one another."""
+    return np.cumsum([len(members) for members in clusters])[:-1]
 
 
 def _sums(n_words: int) -> NDArray[np.float32]:
@@ -168,12 +180,13 @@ def regrouped(tree: Tree, Y: sp.csr_matrix, room: int) -> Tree:
     """
     Y = sp.csr_matrix(Y, copy=True)
     Y.eliminate_zeros()
-    of_label = Y.T.tocsr()
-    texts = constant(of_label.indptr.astype(np.int64), of_label.indices)
-    labels = constant(Y.indptr.astype(np.int64), Y.indices)
+    numbered = sp.csr_matrix((np.arange(Y.nnz), Y.indices, Y.indptr), shape=Y.shape)
+    of_label = numbered.T.tocsr()  # data: the place of the entry in Y
+    texts = constant(of_label.indptr.astype(np.int64), of_label.indices, of_label.data)
     by_count = np.argsort(-np.diff(of_label.indptr), kind="stable")
     order = by_count[tree.leaf[by_count] >= 0].astype(np.int32)
     leaf, size = tree.leaf.copy(), np.diff(tree.first_label)
-    gather.move_labels(*texts, *labels, *constant(order), room, leaf, size)
+    bounds, order = constant(Y.indptr.astype(np.int64), order)
+    gather.move_labels(*texts, bounds, order, room, leaf[Y.indices], leaf, size)
     moved = Tree(tree.parent, leaf)
     return moved.restrict(np.arange(tree.n_labels, dtype=np.int32))

@@ -229,10 +229,8 @@ def label_vectors(
     if representation == "companions":
         rarity = np.log1p(Y.shape[0] / np.maximum(np.bincount(Y.indices, Y.data != 0), 1)) ** 2
         weighted = (rarity[Y.indices] * (Y.data != 0), Y.indices, Y.indptr)
-        V = _unit_sums(unit_rows(sp.csr_matrix(weighted, shape=Y.shape)), Y.T.tocsr())
-        V.data[V.data < FAINT] = 0
-        V.eliminate_zeros()
-        return unit_rows(V)
+        W = unit_rows(sp.csr_matrix(weighted, shape=Y.shape))
+        return unit_rows(_unit_sums(W, Y.T.tocsr(), FAINT))
     views = []
     if representation in ("input", "both"):
         views.append(_unit_sums(unit_rows(X), Y.T.tocsr()))
@@ -246,21 +244,18 @@ def label_vectors(
     return unit_rows(sp.csr_matrix(sp.hstack(views, format="csr")))
 
 
-def _unit_sums(X: sp.csr_matrix, labels: sp.csr_matrix) -> sp.csr_matrix:
-    """``labels @ X`` with rows of length 1; labels are (L, n)."""
+def _unit_sums(X: sp.csr_matrix, labels: sp.csr_matrix, least: float = 0.0) -> sp.csr_matrix:
+    """``labels @ X`` with rows of length 1, without entries below ``least``; labels are (L, n)."""
     from coattail.kernels import gather, pool  # numba, only when it is needed
     from coattail.kernels.sparse import constant
 
     n_labels, n_words = len(labels.indptr) - 1, X.shape[1]
     texts = constant(labels.indptr.astype(np.int64), labels.indices, labels.data)
-    rows, chunks = constant(*parts(X)), pool.chunks(n_labels, GATHERED)
-    lengths = np.zeros(n_labels, np.int64)
-    count = partial(gather.count_words, *rows[:2], *texts[:2])
-    list(pool.each(lambda limits: count(*limits, n_words, lengths), chunks))
+    add = partial(gather.unit_sums, *constant(*parts(X)), *texts)
+    chunks = pool.chunks(n_labels, max(GATHERED, n_labels // 64))  # each clears its own scratch
+    found = list(pool.each(lambda limits: add(*limits, n_words, np.float32(least)), chunks))
+    lengths, words, sums = (np.concatenate(columns) for columns in zip(*found, strict=True))
     indptr = np.concatenate([[0], np.cumsum(lengths)])
-    words, sums = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-    add = partial(gather.unit_sums, *rows, *texts)
-    list(pool.each(lambda limits: add(*limits, n_words, indptr, words, sums), chunks))
     return sp.csr_matrix((sums, words, indptr), shape=(n_labels, n_words))
 
 

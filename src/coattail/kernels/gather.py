@@ -6,53 +6,45 @@ All walk the texts as they lie in memory; nothing is sorted, no matrices are mul
 import numpy as np
 from numba import njit
 
-from coattail.kernels.sparse import prefetch
+from coattail.kernels.sparse import grown, prefetch
 
 
 @njit(nogil=True, cache=True)
-def count_words(indptr, indices, first, texts, begin, end, n_words, lengths):
-    """Distinct words of the labels begin..end into ``lengths`` (L,).
-
-    Texts of label l are ``texts[first[l]:first[l + 1]]``; their rows are CSR.
-    """
-    last = np.full(n_words, -1, np.int64)  # label that had the word last
-    for label in range(begin, end):
-        count = 0
-        for t in range(first[label], first[label + 1]):
-            for p in range(indptr[texts[t]], indptr[texts[t] + 1]):
-                count += last[indices[p]] != label
-                last[indices[p]] = label
-        lengths[label] = count
-
-
-@njit(nogil=True, cache=True)
-def unit_sums(
-    indptr, indices, values, first, texts, weights, begin, end, n_words, start, words, sums
-):
+def unit_sums(indptr, indices, values, first, texts, weights, begin, end, n_words, least):
     """Weighted sums of the texts of labels begin..end, scaled to length 1.
 
-    Arguments as above; label l owns ``start[l]:start[l + 1]`` of ``words`` and ``sums``, as counted
-    there. Words stand in the order of their first occurrence.
+    Texts of label l are ``texts[first[l]:first[l + 1]]``; their rows are CSR. Entries below
+    ``least`` in size are left out. Returns (lengths (labels,), words, sums), words in the order of
+    their first occurrence.
     """
-    place = np.full(n_words, -1, np.int64)
+    place = np.full(n_words, -1, np.int32)
+    lengths = np.empty(end - begin, np.int64)
+    words, sums, kept = np.empty(4096, np.int32), np.empty(4096, np.float32), 0
     for label in range(begin, end):
-        lowest = used = start[label]
+        used = kept
         for t in range(first[label], first[label + 1]):
+            room = used + indptr[texts[t] + 1] - indptr[texts[t]]
+            words, sums = grown(words, room), grown(sums, room)
             for p in range(indptr[texts[t]], indptr[texts[t] + 1]):
                 word = indices[p]
-                if place[word] < lowest:  # of a label before this one
+                if place[word] < 0:
                     place[word] = used
                     words[used] = word
                     sums[used] = 0
                     used += 1
                 sums[place[word]] += weights[t] * values[p]
         square = 0.0
-        for p in range(lowest, used):
+        for p in range(kept, used):
+            place[words[p]] = -1
             square += np.float64(sums[p]) * np.float64(sums[p])
-        if square > 0:
-            scale = np.float32(1.0 / np.sqrt(square))
-            for p in range(lowest, used):
-                sums[p] *= scale
+        scale = np.float32(1.0 / np.sqrt(square)) if square > 0 else np.float32(1.0)
+        start = kept
+        for p in range(start, used):
+            sums[kept] = scale * sums[p]
+            words[kept] = words[p]
+            kept += abs(sums[kept]) >= least
+        lengths[label - begin] = kept - start
+    return lengths, words[:kept].copy(), sums[:kept].copy()
 
 
 @njit(nogil=True, cache=True)
@@ -86,7 +78,7 @@ def list_texts(indptr, labels, present, leaf, parent, start, texts):
 
 
 @njit(nogil=True, cache=True)
-def _ask_ahead(first, texts, indptr, labels, order, k):
+def _ask_ahead(first, texts, indptr, reaches, order, k):
     """Bring near what the labels after the k-th will read; each look-up needs the one before."""
     n = order.shape[0]
     if k + 12 < n:
@@ -98,19 +90,19 @@ def _ask_ahead(first, texts, indptr, labels, order, k):
             begin = first[order[k + ahead]]
             for t in range(begin, min(begin + 8, first[order[k + ahead] + 1])):
                 if rows:
-                    prefetch(labels, indptr[texts[t]])
+                    prefetch(reaches, indptr[texts[t]])
                 else:
                     prefetch(indptr, texts[t])
 
 
 @njit(nogil=True, cache=True)
-def move_labels(first, texts, indptr, labels, order, room, leaf, size):
+def move_labels(first, texts, places, indptr, order, room, reaches, leaf, size):
     """Every label of ``order``, in turn, to the leaf that most of its texts reach without it.
 
-    Texts of label l are ``texts[first[l]:first[l + 1]]``, labels of text i
-    ``labels[indptr[i]:indptr[i + 1]]``. A label leaves only for a leaf with fewer than ``room``
-    labels that more of its texts reach; of equal ones the first. ``leaf`` (L,) and ``size``
-    (nodes,) change.
+    Texts of label l are ``texts[first[l]:first[l + 1]]``; text i reaches the leaves of its labels,
+    ``reaches[indptr[i]:indptr[i + 1]]`` (-1: none), that of l at ``places[first[l]:...]``. A label
+    leaves only for a leaf with fewer than ``room`` labels that more of its texts reach; of equal
+    ones the first. ``reaches``, ``leaf`` (L,) and ``size`` (nodes,) change.
     """
     reached = np.zeros(size.shape[0], np.int64)  # texts of the label at hand, by leaf
     last = np.full(size.shape[0], -1, np.int64)  # visit that reached the leaf last
@@ -118,12 +110,12 @@ def move_labels(first, texts, indptr, labels, order, room, leaf, size):
     visit = 0
     for k in range(order.shape[0]):
         label = order[k]
-        _ask_ahead(first, texts, indptr, labels, order, k)
+        _ask_ahead(first, texts, indptr, reaches, order, k)
         own, n_found = leaf[label], 0
         for t in range(first[label], first[label + 1]):
             for p in range(indptr[texts[t]], indptr[texts[t] + 1]):
-                node = leaf[labels[p]]
-                if labels[p] != label and node >= 0 and last[node] != visit:
+                node = reaches[p]
+                if p != places[t] and node >= 0 and last[node] != visit:
                     last[node] = visit
                     if reached[node] == 0:
                         found[n_found] = node
@@ -137,6 +129,9 @@ def move_labels(first, texts, indptr, labels, order, room, leaf, size):
                 best, most = node, reached[node]
         for node in found[:n_found]:
             reached[node] = 0
-        size[own] -= 1
-        size[best] += 1
-        leaf[label] = best
+        if best != own:
+            size[own] -= 1
+            size[best] += 1
+            leaf[label] = best
+            for t in range(first[label], first[label + 1]):
+                reaches[places[t]] = best

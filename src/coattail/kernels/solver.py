@@ -19,11 +19,10 @@ import numpy as np
 from numba import njit
 
 from coattail.kernels.descent import descend, extent, loss_inside, weights_of
-from coattail.kernels.sparse import LANES, LARGEST
+from coattail.kernels.sparse import LANES, LARGEST, grown
 from coattail.kernels.violators import (
     PROBE,
     enlarged,
-    grown,
     narrow,
     outside,
     raised,

@@ -459,6 +459,16 @@ def below(state, limit):
 
 
 @njit(nogil=True, cache=True)
+def grown(array, needed):
+    """The array, or a copy with room for at least ``needed`` values."""
+    if needed <= array.shape[0]:
+        return array
+    larger = np.empty(max(needed, 2 * array.shape[0]), array.dtype)
+    larger[: array.shape[0]] = array
+    return larger
+
+
+@njit(nogil=True, cache=True)
 def squares(indptr, values, out):
     """|x|^2 + 1 of every row into ``out`` (n,)."""
     for i in range(out.shape[0]):

@@ -15,6 +15,7 @@ from coattail.kernels.sparse import (
     LANES,
     add_lanes,
     below,
+    grown,
     lanes,
     large,
     lowest_bit,
@@ -23,7 +24,6 @@ from coattail.kernels.sparse import (
     step,
     visit_lanes,
 )
-from coattail.kernels.violators import grown
 
 TOGETHER = 12  # epochs
 COMPANY = 4  # labels; fewer in a block are better off alone from the start

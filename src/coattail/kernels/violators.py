@@ -7,19 +7,16 @@ bytes, and margins that are off by less than a thousandth.
 import numpy as np
 from numba import njit
 
-from coattail.kernels.sparse import LANES, above, lowest_bit, narrow_column, narrow_lanes
+from coattail.kernels.sparse import (
+    LANES,
+    above,
+    grown,
+    lowest_bit,
+    narrow_column,
+    narrow_lanes,
+)
 
 PROBE = 16  # every so many rows tell how many violators a full pass would list
-
-
-@njit(nogil=True, cache=True)
-def grown(array, needed):
-    """The array, or a copy with room for at least ``needed`` values."""
-    if needed <= array.shape[0]:
-        return array
-    larger = np.empty(max(needed, 2 * array.shape[0]), array.dtype)
-    larger[: array.shape[0]] = array
-    return larger
 
 
 @njit(nogil=True, cache=True)
