@@ -7,14 +7,14 @@ The generated corpus (coattail.demo) at every size: 0.75 texts per label, as Ama
 language whose words grow with the square root of the labels, as words do with texts (129,000 at
 670,000 labels; Amazon-670K has 136,000). Features are those of preprocess; the labels are the
 complete ones, since most rare labels have no text left after the loss. Every size trains in a
-process of its own, ``--runs`` times; the fastest run counts, the others are shown. The last column
-is seconds (tree and training) per nnz x log2 L, relative to the smallest size: 1 is proportional,
-1.2 is a fifth more than that. --representation and --regroup are those of the tree
-(docs/models.md). Before every run some gigabytes are touched and given back: memory that nobody has
-used yet can be slow to get on a virtual machine, which is not what is measured; --cold leaves that
-out. With --peers (a folder with a virtual environment ``libpecos``, see the README of
---bench) PECOS XR-Linear trains on the same texts by its defaults. --work keeps the features for
-another run.
+process of its own, ``--runs`` times, all sizes in turn, so that a slow minute of the machine meets
+all of them; the fastest run counts, the others are shown. The last column is seconds (tree and
+training) per nnz x log2 L, relative to the smallest size: 1 is proportional, 1.2 is a fifth more
+than that. --representation and --regroup are those of the tree (docs/models.md). Before every run
+some gigabytes are touched and given back: memory that nobody has used yet can be slow to get on a
+virtual machine, which is not what is measured; --cold leaves that out. With --peers (a folder with
+a virtual environment ``libpecos``, see the README of --bench) PECOS XR-Linear trains on the same
+texts by its defaults. --work keeps the features for another run.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def main() -> None:
         work = arguments.work or Path(temporary)
         sizes = [int(part) for part in arguments.labels.split(",")]
         folders = [corpus(work / str(size), size) for size in sizes]
-        show("coattail", [fastest(folder, arguments) for folder in folders])
+        rounds = [[train(folder, arguments) for folder in folders] for _ in range(arguments.runs)]
+        show("coattail", [min(rows, key=rate) for rows in zip(*rounds, strict=True)])
         if arguments.peers:
             show("PECOS XR-Linear", [pecos(folder, arguments) for folder in folders])
 
@@ -95,19 +96,17 @@ def corpus(folder: Path, n_labels: int) -> Path:
     return features
 
 
-def fastest(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    rows = []
-    for _ in range(arguments.runs):
-        if not arguments.cold:
-            touch_memory()
-        command = [sys.executable, __file__, "--child", str(folder)]
-        command += ["--threads", str(arguments.threads)]
-        command += ["--representation", arguments.representation]
-        command += ["--regroup" if arguments.regroup else "--no-regroup"]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        rows.append(json.loads(done.stdout.splitlines()[-1]))
-        print(rows[-1], flush=True)
-    return min(rows, key=rate)
+def train(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    if not arguments.cold:
+        touch_memory()
+    command = [sys.executable, __file__, "--child", str(folder)]
+    command += ["--threads", str(arguments.threads)]
+    command += ["--representation", arguments.representation]
+    command += ["--regroup" if arguments.regroup else "--no-regroup"]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(row, flush=True)
+    return row
 
 
 def touch_memory() -> None:
@@ -123,7 +122,7 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         print(
             f"| {row['labels']:,} | {row['texts']:,} | {row['words']:,} | {row['nnz']:,} "
-            f"| {row['tree']:.1f} | {row['train']:.1f} | {row['rate']:,.0f} | {row['peak']:,.0f} "
+            f"| {row['tree']:.2f} | {row['train']:.2f} | {row['rate']:,.0f} | {row['peak']:,.0f} "
             f"| {row['p1']:.3f} | {row['p5']:.3f} | {rate(row) / rate(rows[0]):.2f} |"
         )
 

@@ -33,11 +33,11 @@ def solved_together(X, Y, c_pos, c_neg, eps, max_epochs, labels, prune=0.0):
     )  # fmt: skip
     assert not W.any()  # left as it was found
     words, entries = np.full(d, -1, np.int32), np.full(d, -1, np.int32)
-    child = np.full(size + together.AT_ONCE, 9999, np.uint16)
-    weight = np.full(size + together.AT_ONCE, np.nan, np.float32)
+    child = np.full(size, 9999, np.uint16)
+    weight = np.full(size, np.nan, np.float32)
     numbers = np.arange(100, 100 + d, dtype=np.int32)
     used = together.turn(counts, owner, weights, order, numbers, 7, words, entries, child, weight)
-    turned = Turned(words[:used], entries[:used], child[:size], weight[:size], bias)
+    turned = Turned(words[:used], entries[:used], child, weight, bias)
     assert turned.entries.sum() == size
     return turned, stats[:, 1]
 

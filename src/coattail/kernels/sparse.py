@@ -403,6 +403,17 @@ def lowest_bit(typing, mask):
 
 
 @intrinsic
+def count_bits(typing, mask):
+    """Number of set bits."""
+    sig = types.int64(types.uint64)
+
+    def codegen(context, builder, sig, args):
+        return builder.ctpop(args[0])
+
+    return sig, codegen
+
+
+@intrinsic
 def fma(typing, a, b, c):
     """a * b + c in one rounding, float32."""
     sig = types.float32(types.float32, types.float32, types.float32)

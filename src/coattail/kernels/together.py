@@ -15,6 +15,7 @@ from coattail.kernels.sparse import (
     LANES,
     add_lanes,
     below,
+    count_bits,
     grown,
     lanes,
     large,
@@ -28,7 +29,6 @@ from coattail.kernels.sparse import (
 TOGETHER = 12  # epochs
 COMPANY = 4  # labels; fewer in a block are better off alone from the start
 AHEAD = 2  # visits ahead at which a row is asked for
-AT_ONCE = 4  # weights of a word that are copied without counting
 
 
 @njit(nogil=True, cache=True)
@@ -93,24 +93,27 @@ def descend_together(
 def _emit(W, order, least, counts, used, owner, weights):
     """Weights of at least ``least`` in size, word by word, to the end of a growing store.
 
-    ``order`` lists the words; ``counts`` (words,) receives how many weights each has. W becomes
-    zero. Returns the new length of the store, and the store.
+    ``order`` lists the words; ``counts`` (words,) receives how many weights each has. Returns the
+    new length of the store, and the store.
     """
+    last = np.uint64(1) << np.uint64(LANES - 1)
     for s in range(order.shape[0]):
-        needed = used + LANES + AT_ONCE
-        if needed > owner.shape[0]:
-            owner, weights = grown(owner, needed), grown(weights, needed)
+        if used + LANES > owner.shape[0]:
+            owner, weights = grown(owner, used + LANES), grown(weights, used + LANES)
         f = order[s]
         mask = large(W, f * LANES, least)
-        begin = used
-        while mask:
-            j = lowest_bit(mask)
-            owner[used], weights[used] = j, W[f, j]
-            used += 1
+        # Most words have none or one, which cannot be guessed: two are written in any case.
+        count = count_bits(mask)
+        for k in range(2):
+            j = lowest_bit(mask | last)
+            owner[used + k], weights[used + k] = j, W[f, j]
             mask &= mask - np.uint64(1)
-        counts[s] = used - begin
-        for j in range(LANES):
-            W[f, j] = 0
+        for k in range(2, count):
+            j = lowest_bit(mask)
+            owner[used + k], weights[used + k] = j, W[f, j]
+            mask &= mask - np.uint64(1)
+        counts[s] = count
+        used += count
     return used, owner, weights
 
 
@@ -167,6 +170,7 @@ def train(
         own = slice(block, block + size)
         bias[own] = lane_bias[:size]
         used, owner, weights = _emit(W, order, least, counts[block // LANES], used, owner, weights)
+        W[:] = 0
     return counts, used, owner, weights, bias, stats
 
 
@@ -175,8 +179,7 @@ def turn(counts, owner, weights, order, numbers, first, words, entries, child, w
     """What ``train`` returns, word by word over all blocks; returns the number of words used.
 
     ``numbers[order]`` are the words, whose used ones go to ``words`` with their ``entries``;
-    ``child`` receives labels, counted from ``first``, and ``weight`` their weights. They, and the
-    store, are AT_ONCE longer than what they hold.
+    ``child`` receives labels, counted from ``first``, and ``weight`` their weights.
     """
     n_blocks, d = counts.shape
     at = np.zeros(n_blocks, np.int64)  # where each block goes on
@@ -188,14 +191,10 @@ def turn(counts, owner, weights, order, numbers, first, words, entries, child, w
     for s in range(d):
         begin = out
         for b in range(n_blocks):
-            base, e, count = first + b * LANES, at[b], counts[b, s]
-            # AT_ONCE in any case, kept by moving on: a loop of a few would be a guess each time.
-            for k in range(AT_ONCE):
-                child[out + k], weight[out + k] = base + owner[e + k], weights[e + k]
-            for k in range(AT_ONCE, count):
-                child[out + k], weight[out + k] = base + owner[e + k], weights[e + k]
-            out += count
-            at[b] += count
+            for e in range(at[b], at[b] + counts[b, s]):
+                child[out], weight[out] = first + b * LANES + owner[e], weights[e]
+                out += 1
+            at[b] += counts[b, s]
         words[found], entries[found] = numbers[order[s]], out - begin
         found += out > begin
     return found

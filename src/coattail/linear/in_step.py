@@ -34,14 +34,14 @@ def solve_in_step(
     )  # fmt: skip
     _own.store = owner, weights
     words, entries = scratch("words", d, np.int32), scratch("entries", d, np.int32)
-    child = lasting("child", size + together.AT_ONCE, np.uint16 if few else np.int32)
-    weight = lasting("weight", size + together.AT_ONCE, np.float32)
+    child = lasting("child", size, np.uint16 if few else np.int32)
+    weight = lasting("weight", size, np.float32)
     used = together.turn(
         counts, owner, weights, order, rows.words, output, words, entries, child, weight
     )
     kept = lasting("words", used, np.int32), lasting("entries", used, np.int32)
     kept[0][:], kept[1][:] = words[:used], entries[:used]
-    return Turned(*kept, child[:size], weight[:size], bias)
+    return Turned(*kept, child, weight, bias)
 
 
 def _zeros(n_words: int) -> NDArray[np.float32]:
