@@ -10,7 +10,8 @@ complete ones, since most rare labels have no text left after the loss. Every si
 process of its own, ``--runs`` times, all sizes in turn, so that a slow minute of the machine meets
 all of them; the fastest run counts, the others are shown. The last column is seconds (tree and
 training) per nnz x log2 L, relative to the smallest size: 1 is proportional, 1.2 is a fifth more
-than that. --representation and --regroup are those of the tree (docs/models.md). Before every run
+than that; before it, in how many leaves a text is trained and how often for a block of outputs.
+--representation and --regroup are those of the tree (docs/models.md). Before every run
 some gigabytes are touched and given back: memory that nobody has used yet can be slow to get on a
 virtual machine, which is not what is measured; --cold leaves that out. With --peers (a folder with
 a virtual environment ``libpecos``, see the README of --bench) PECOS XR-Linear trains on the same
@@ -32,13 +33,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail import tree
 from coattail.demo import DemoParams, generate
 from coattail.features import Features
+from coattail.kernels.sparse import LANES
 from coattail.linear.params import PltParams
-from coattail.linear.plt import Plt
+from coattail.linear.plt import NodeProblems, Plt
 from coattail.prepare import PreprocessParams, prepare
 from coattail.xmc import write_xmc
 
@@ -117,13 +120,14 @@ def touch_memory() -> None:
 def show(title: str, rows: list[dict[str, Any]]) -> None:
     print(f"\n{title}\n")
     heads = "labels | texts | words | nnz | tree s | train s | texts/s | peak MB | P@1 | P@5"
-    print(f"| {heads} | s/(nnz log L) |")
-    print("| --- " * 11 + "|")
+    print(f"| {heads} | leaves a text | blocks a text | s/(nnz log L) |")
+    print("| --- " * 13 + "|")
     for row in rows:
         print(
             f"| {row['labels']:,} | {row['texts']:,} | {row['words']:,} | {row['nnz']:,} "
             f"| {row['tree']:.2f} | {row['train']:.2f} | {row['rate']:,.0f} | {row['peak']:,.0f} "
-            f"| {row['p1']:.3f} | {row['p5']:.3f} | {rate(row) / rate(rows[0]):.2f} |"
+            f"| {row['p1']:.3f} | {row['p5']:.3f} | {row.get('leaves', '')} "
+            f"| {row.get('blocks', '')} | {rate(row) / rate(rows[0]):.2f} |"
         )
 
 
@@ -204,7 +208,17 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "peak": peak,
         "p1": hits(features, top.labels[:, :1]),
         "p5": hits(features, top.labels),
+        **visits(trees[0], X, Y),
     }
+
+
+def visits(built: tree.Tree, X: sp.csr_matrix, Y: sp.csr_matrix) -> dict[str, float]:
+    """In how many leaves a text is trained, and how often for a block of outputs; no clock."""
+    problems = NodeProblems(PltParams(), built, X, Y, None)
+    outputs = np.array([problems.n_outputs(node) for node in range(built.n_nodes)])
+    leaves = problems.texts[np.diff(built.first_label) > 0].sum()
+    blocks = (problems.texts * -(-outputs // LANES)).sum()
+    return {"leaves": round(leaves / X.shape[0], 2), "blocks": round(blocks / X.shape[0], 2)}
 
 
 if __name__ == "__main__":
