@@ -9,6 +9,7 @@ from numba import njit
 
 from coattail.arrays import parts
 from coattail.kernels import beam, cluster, fastxml, logistic, pool, predict, solver, sparse
+from coattail.kernels.sparse import LANES
 from coattail.linear import solve
 from coattail.linear.solve import solver_blocks
 
@@ -66,6 +67,72 @@ def call_bits(values, thresholds, out):
         mask &= mask - np.uint64(1)
         count += 1
     return count
+
+
+@njit
+def call_masks(values, first, level, least):
+    far = sparse.large(values, first, least)
+    return sparse.above(values, level), far, sparse.count_bits(far)
+
+
+def test_masks_of_one_level_and_of_sizes():
+    values = np.random.default_rng(3).normal(size=3 * LANES).astype(np.float32)
+    values[:3], values[LANES : LANES + 3] = (0.5, -0.5, np.nan), (0.5, -0.5, np.nan)
+    level = np.float32(0.5)
+    for first in (0, LANES, 5):
+        above, far, count = call_masks(values, first, level, level)
+        own = values[first : first + LANES]
+        assert [j for j in range(LANES) if int(above) >> j & 1] == [
+            j for j in range(LANES) if values[j] > level
+        ]
+        expected = [j for j in range(LANES) if abs(own[j]) >= level]
+        assert [j for j in range(LANES) if int(far) >> j & 1] == expected
+        assert count == len(expected)
+
+
+@njit
+def call_visit(signs, margins, square, half_pos, half_neg, small, moving, alpha, first, extremes,
+               change, bias):  # fmt: skip
+    return sparse.visit_lanes(
+        signs, margins, square, half_pos, half_neg, small, moving, alpha, first, extremes, change,
+        bias,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_visit_of_all_lanes_equals_one_lane_after_the_other(seed):
+    rng = np.random.default_rng(seed)
+    number = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
+    margins, bias = number(LANES), number(LANES)
+    half_pos, half_neg = abs(number(LANES)), abs(number(LANES))
+    alpha = np.maximum(number(2 * LANES), 0)
+    moving = (rng.random(LANES) < 0.8).astype(np.float32)
+    if seed == 3:
+        moving[:] = 0  # nobody may move
+    extremes = np.stack([number(LANES) - 1, number(LANES) + 1])
+    signs, square, small = np.uint32(rng.integers(2**32)), np.float32(1.7), np.float32(0.3)
+    new = [array.copy() for array in (alpha, extremes, bias)]
+    change = np.empty(LANES, np.float32)
+    moved = call_visit(
+        signs, margins, square, half_pos, half_neg, small, moving, new[0], LANES, new[1], change,
+        new[2],
+    )  # fmt: skip
+    for j in range(LANES):
+        positive = int(signs) >> j & 1
+        sign, half = (1, half_pos[j]) if positive else (-1, half_neg[j])
+        old = alpha[LANES + j]
+        gradient = sign * margins[j] - 1 + old * half
+        projected = gradient if old > 0 else min(gradient, 0)
+        step = max(old - gradient / (square + half), 0) - old
+        step = step if moving[j] and abs(projected) > small else 0
+        assert new[0][LANES + j] == pytest.approx(old + step, abs=1e-5)
+        assert change[j] == pytest.approx(sign * step, abs=1e-5)
+        assert new[2][j] == pytest.approx(bias[j] + sign * step, abs=1e-5)
+        assert new[1][0, j] == pytest.approx(max(extremes[0, j], projected), abs=1e-5)
+        assert new[1][1, j] == pytest.approx(min(extremes[1, j], projected), abs=1e-5)
+    assert np.array_equal(new[0][:LANES], alpha[:LANES])  # another row's
+    assert moved is bool(change.any())
+    assert moved is (seed != 3)
 
 
 @pytest.mark.parametrize("d", [1, 3, 4, 5, 7, 50])
