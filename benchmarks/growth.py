@@ -39,9 +39,10 @@ from numpy.typing import NDArray
 from coattail import tree
 from coattail.demo import DemoParams, generate
 from coattail.features import Features
-from coattail.kernels.sparse import LANES
+from coattail.kernels.lanes import LANES
+from coattail.linear.nodes import NodeProblems
 from coattail.linear.params import PltParams
-from coattail.linear.plt import NodeProblems, Plt
+from coattail.linear.plt import Plt
 from coattail.prepare import PreprocessParams, prepare
 from coattail.xmc import write_xmc
 

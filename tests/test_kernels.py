@@ -9,7 +9,7 @@ from numba import njit
 
 from coattail.arrays import parts
 from coattail.kernels import beam, cluster, fastxml, logistic, pool, predict, solver, sparse
-from coattail.kernels.sparse import LANES
+from coattail.kernels.lanes import LANES
 from coattail.linear import solve
 from coattail.linear.solve import solver_blocks
 
@@ -43,98 +43,6 @@ def call_axpy(indptr, indices, values, scale, w):
         sparse.axpy(indices, values, indptr[i], indptr[i + 1], scale, w)
 
 
-@njit
-def call_lanes(indptr, indices, values, W, bias, out):
-    for i in range(out.shape[0]):
-        sparse.lanes(indices, values, indptr[i], indptr[i + 1], W, bias, out[i])
-
-
-@njit
-def call_fma(indptr, indices, values, W, bias, out):
-    for i in range(out.shape[0]):
-        out[i] = bias
-        for p in range(indptr[i], indptr[i + 1]):
-            for j in range(out.shape[1]):
-                out[i, j] = sparse.fma(values[p], W[indices[p], j], out[i, j])
-
-
-@njit
-def call_bits(values, thresholds, out):
-    mask = sparse.above(values, thresholds)
-    count = 0
-    while mask != 0:
-        out[count] = sparse.lowest_bit(mask)
-        mask &= mask - np.uint64(1)
-        count += 1
-    return count
-
-
-@njit
-def call_masks(values, first, level, least):
-    far = sparse.large(values, first, least)
-    return sparse.above(values, level), far, sparse.count_bits(far)
-
-
-def test_masks_of_one_level_and_of_sizes():
-    values = np.random.default_rng(3).normal(size=3 * LANES).astype(np.float32)
-    values[:3], values[LANES : LANES + 3] = (0.5, -0.5, np.nan), (0.5, -0.5, np.nan)
-    level = np.float32(0.5)
-    for first in (0, LANES, 5):
-        above, far, count = call_masks(values, first, level, level)
-        own = values[first : first + LANES]
-        assert [j for j in range(LANES) if int(above) >> j & 1] == [
-            j for j in range(LANES) if values[j] > level
-        ]
-        expected = [j for j in range(LANES) if abs(own[j]) >= level]
-        assert [j for j in range(LANES) if int(far) >> j & 1] == expected
-        assert count == len(expected)
-
-
-@njit
-def call_visit(signs, margins, square, half_pos, half_neg, small, moving, alpha, first, extremes,
-               change, bias):  # fmt: skip
-    return sparse.visit_lanes(
-        signs, margins, square, half_pos, half_neg, small, moving, alpha, first, extremes, change,
-        bias,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_visit_of_all_lanes_equals_one_lane_after_the_other(seed):
-    rng = np.random.default_rng(seed)
-    number = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
-    margins, bias = number(LANES), number(LANES)
-    half_pos, half_neg = abs(number(LANES)), abs(number(LANES))
-    alpha = np.maximum(number(2 * LANES), 0)
-    moving = (rng.random(LANES) < 0.8).astype(np.float32)
-    if seed == 3:
-        moving[:] = 0  # nobody may move
-    extremes = np.stack([number(LANES) - 1, number(LANES) + 1])
-    signs, square, small = np.uint32(rng.integers(2**32)), np.float32(1.7), np.float32(0.3)
-    new = [array.copy() for array in (alpha, extremes, bias)]
-    change = np.empty(LANES, np.float32)
-    moved = call_visit(
-        signs, margins, square, half_pos, half_neg, small, moving, new[0], LANES, new[1], change,
-        new[2],
-    )  # fmt: skip
-    for j in range(LANES):
-        positive = int(signs) >> j & 1
-        sign, half = (1, half_pos[j]) if positive else (-1, half_neg[j])
-        old = alpha[LANES + j]
-        gradient = sign * margins[j] - 1 + old * half
-        projected = gradient if old > 0 else min(gradient, 0)
-        step = max(old - gradient / (square + half), 0) - old
-        step = step if moving[j] and abs(projected) > small else 0
-        assert new[0][LANES + j] == pytest.approx(old + step, abs=1e-5)
-        assert change[j] == pytest.approx(sign * step, abs=1e-5)
-        assert new[2][j] == pytest.approx(bias[j] + sign * step, abs=1e-5)
-        assert new[1][0, j] == pytest.approx(max(extremes[0, j], projected), abs=1e-5)
-        assert new[1][1, j] == pytest.approx(min(extremes[1, j], projected), abs=1e-5)
-    assert np.array_equal(new[0][:LANES], alpha[:LANES])  # another row's
-    assert moved is bool(change.any())
-    assert moved is (seed != 3)
-
-
 @pytest.mark.parametrize("d", [1, 3, 4, 5, 7, 50])
 def test_dot_and_axpy_equal_dense_algebra(d):
     X = random_csr(20, d, 0.6, d)
@@ -147,45 +55,9 @@ def test_dot_and_axpy_equal_dense_algebra(d):
     np.testing.assert_allclose(w, target, rtol=1e-4, atol=1e-5)
 
 
-def test_lanes_equal_dense_algebra_and_a_loop_of_fma_to_the_bit():
-    X = random_csr(30, 40, 0.3, 2)
-    rng = np.random.default_rng(3)
-    W = rng.normal(size=(40, sparse.LANES)).astype(np.float32)
-    bias = rng.normal(size=sparse.LANES).astype(np.float32)
-    fast, slow = (np.empty((30, sparse.LANES), np.float32) for _ in range(2))
-    call_lanes(*parts(X), W, bias, fast)
-    call_fma(*parts(X), W, bias, slow)
-    assert np.array_equal(fast, slow)
-    np.testing.assert_allclose(fast, X @ W + bias, rtol=1e-4, atol=1e-5)
-    assert np.array_equal(fast[15], bias)  # the empty row
-
-
-def test_mask_lists_lanes_above_their_threshold():
-    rng = np.random.default_rng(4)
-    values = rng.normal(size=sparse.LANES).astype(np.float32)
-    thresholds = rng.normal(size=sparse.LANES).astype(np.float32)
-    thresholds[3], thresholds[31] = values[3], -np.inf  # equal is not above
-    out = np.empty(sparse.LANES, np.int64)
-    count = call_bits(values, thresholds, out)
-    assert out[:count].tolist() == np.flatnonzero(values > thresholds).tolist()
-
-
 def test_squares_count_the_bias_and_empty_rows():
     X = sp.csr_matrix(np.array([[3, 4], [0, 0], [0.5, 0]], np.float32))
     np.testing.assert_array_equal(solve.squares_of(X), np.array([26, 1, 1.25], np.float32))
-
-
-def test_compacted_rows_are_the_same_rows():
-    X = random_csr(30, 200, 0.05, 5)
-    rows = np.array([4, 15, 29, 4], np.int32)
-    indptr, place = np.empty(5, np.int64), np.full(200, -1, np.int32)
-    indices, values = np.empty(200, np.int32), np.empty(200, np.float32)
-    words = np.empty(200, np.int32)
-    found = sparse.compact(*parts(X), rows, place, indptr, indices, values, words)
-    assert np.all(place == -1)
-    small = sp.csr_matrix((values[: indptr[-1]], indices[: indptr[-1]], indptr), shape=(4, found))
-    assert np.array_equal(small.toarray(), X[rows].toarray()[:, words[:found]])
-    assert found == len(np.unique(X[rows].indices))
 
 
 def test_heap_keeps_the_best_and_breaks_ties_by_label():
@@ -318,8 +190,8 @@ def test_halves_are_at_a_fixed_point_of_balanced_two_means():
 def test_nearest_centre_is_the_one_of_the_largest_cosine():
     V = random_csr(50, 20, 0.4, 10)
     rng = np.random.default_rng(11)
-    W = rng.normal(size=(2, 20, sparse.LANES)).astype(np.float32)
-    allowed = rng.random(2 * sparse.LANES) < 0.7
+    W = rng.normal(size=(2, 20, LANES)).astype(np.float32)
+    allowed = rng.random(2 * LANES) < 0.7
     assigned, cosine = np.empty(50, np.int32), np.empty(50, np.float32)
     members = np.arange(50, dtype=np.int32)
     cluster.nearest(*parts(V), members, W, allowed, assigned, cosine)
@@ -396,31 +268,6 @@ def test_constant_views_forbid_writing_and_copy_nothing():
     assert np.shares_memory(view, array)
     assert not view.flags.writeable
     assert array.flags.writeable
-
-
-@pytest.mark.parametrize("half", [True, False])
-def test_narrow_margins_are_near_the_exact_ones(half):
-    if half and not sparse._has_half():
-        pytest.skip("this processor does not convert half precision")
-    lanes, column = sparse._narrow_lanes(half), sparse._narrow_column(half)
-    largest = np.float32(1024.0 if half else 32767.0)
-
-    @njit
-    def margins(indptr, indices, values, w, scale, Q, bias, out):
-        for first in range(0, Q.shape[0], 32):
-            for lane in range(32):
-                column(w[lane], first, scale[lane], Q, lane)
-        lanes(indices, values, indptr[0], indptr[1], Q, bias * scale, out)
-
-    rng = np.random.default_rng(3)
-    X = random_csr(1, 64, 0.5, 4)
-    sizes = 10.0 ** rng.integers(-6, 6, (32, 1))  # labels of very different size
-    w = (rng.normal(size=(32, 64)) * sizes).astype(np.float32)
-    scale = largest / np.abs(w).max(axis=1)
-    Q, bias, out = np.zeros((64, 32), np.int16), w[:, 0].copy(), np.zeros(32, np.float32)
-    margins(*parts(X), w, scale.astype(np.float32), Q, bias, out)
-    exact = (X @ w.T.astype(np.float64)).ravel() + bias
-    assert np.all(np.abs(out / scale - exact) < 2e-3 * np.abs(w).max(axis=1))
 
 
 def test_weights_turned_word_by_word_are_the_transpose():

@@ -10,11 +10,12 @@ from coattail import tree
 from coattail.errors import ModelError
 from coattail.features import Block
 from coattail.kernels import beam
-from coattail.linear import plt, solve
+from coattail.linear import nodes, plt, solve
 from coattail.linear.build import Blocks, fit_blocks, load
+from coattail.linear.nodes import NodeProblems
 from coattail.linear.ovr import Ovr, as_probability
 from coattail.linear.params import OvrParams, PltParams
-from coattail.linear.plt import NodeProblems, Plt
+from coattail.linear.plt import Plt
 from coattail.tree import BalancedTree, FlatTree, KmeansTree, ShallowTree, Tree
 from tests.model_contract import ModelContract, digest, same, separable
 from tests.test_ovr import noisy
@@ -57,7 +58,7 @@ def test_texts_below_a_node_are_those_with_a_label_below_it():
     # Labels under the root, an inner node and leaves; label 11 is not in the tree.
     leaf = np.array([0, 1, 3, 3, 4, 4, 5, 5, 2, 6, 6, -1], np.int32)
     built = Tree(np.array([-1, 0, 0, 1, 1, 2, 2], np.int32), leaf)
-    below = plt._rows_below(built, Y)
+    below = nodes._rows_below(built, Y)
     for node in range(built.n_nodes):
         inside = [
             label
@@ -171,7 +172,7 @@ def test_outputs_trained_together_have_the_weights_that_sets_of_texts_find(monke
     found, calls = {}, []
     monkeypatch.setattr(solve, "solve", recorded(solve.solve, calls))
     for outputs, shared in ((5, True), (6, False)):
-        monkeypatch.setattr(plt, "OUTPUTS", outputs)
+        monkeypatch.setattr(nodes, "OUTPUTS", outputs)
         assert problems.is_shared(0) is shared
         turned = problems.train(0, 0, 5)
         assert bool(calls) is not shared  # sets of texts are searched for, or not
@@ -193,12 +194,12 @@ def recorded(function, calls: list):
 def test_large_nodes_are_trained_together_only_if_their_outputs_are_large_too(monkeypatch):
     X, Y, (built,) = many_labels(n=100)
     problems = NodeProblems(PltParams(), built, X, Y, None)
-    monkeypatch.setattr(plt, "OUTPUTS", 1)
-    monkeypatch.setattr(plt, "TEXTS", 0)
+    monkeypatch.setattr(nodes, "OUTPUTS", 1)
+    monkeypatch.setattr(nodes, "TEXTS", 0)
     texts = np.diff(problems.rows.indptr)
     share = texts[built.children_of(0)].mean() / texts[0]
     for limit, shared in ((share - 0.01, True), (share + 0.01, False)):
-        monkeypatch.setattr(plt, "SHARE", limit)
+        monkeypatch.setattr(nodes, "SHARE", limit)
         assert problems.is_shared(0) is shared
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
-from hypothesis import strategies as st
 
 from coattail.arrays import parts
-from coattail.kernels import sparse, together
-from coattail.kernels.sparse import LANES
-from coattail.linear.solve import aligned
+from coattail.kernels import rows, sparse, together
+from coattail.kernels.lanes import LANES
 from coattail.linear.weights import Turned
 from tests.test_kernels import random_csr, slow_descent
 
@@ -20,26 +17,29 @@ def solved_together(X, Y, c_pos, c_neg, eps, max_epochs, labels, prune=0.0):
     """The labels' weights word by word, as `Turned`, and row visits."""
     positives = sp.csc_matrix(Y[:, labels])
     squares = np.asarray(X.multiply(X).sum(axis=1)).ravel().astype(np.float32) + 1
+    indptr, indices, values = (array.copy() for array in parts(X))
+    n = X.shape[0]
+    used, indices[:] = np.unique(indices, return_inverse=True)
+    middle, own, words = np.empty(n, np.int64), np.empty(n, np.float32), used.astype(np.int32)
+    n_shared = rows.set_apart(indptr, indices, values, words, middle, own)
+    order = np.argsort(-words).astype(np.int32)
     problem = sparse.constant(
-        *parts(X), squares, positives.indptr.astype(np.int64), positives.indices.astype(np.int32),
-        labels, c_pos[labels], c_neg[labels],
+        indptr, middle, indices, values, squares, own, positives.indptr.astype(np.int64),
+        positives.indices.astype(np.int32), labels, c_pos[labels], c_neg[labels],
     )  # fmt: skip
-    d, order = X.shape[1], np.arange(X.shape[1], dtype=np.int32)[::-1].copy()
-    W = aligned(d * LANES).reshape(d, LANES)
-    counts, size, owner, weights, bias, stats = together.train(
-        *problem, 3, np.float32(eps), max_epochs, np.float32(prune), order,
-        np.empty(d + 1, np.float32), W, np.empty(X.shape[0] * LANES, np.float32),
-        np.empty(1, np.uint8), np.empty(1, np.float32),
+    W, counts = np.zeros((n_shared, LANES), np.float32), np.zeros(len(words), np.int32)
+    size, *store, bias, stats = together.train(
+        *problem, 3, np.float32(eps), max_epochs, np.float32(prune), counts,
+        np.empty(len(words) + 1, np.float32), W, np.empty(n * LANES, np.float32),
+        np.empty(1, np.int32), np.empty(1, np.uint16), np.empty(1, np.float32),
     )  # fmt: skip
     assert not W.any()  # left as it was found
-    words, entries = np.full(d, -1, np.int32), np.full(d, -1, np.int32)
-    child = np.full(size, 9999, np.uint16)
-    weight = np.full(size, np.nan, np.float32)
-    numbers = np.arange(100, 100 + d, dtype=np.int32)
-    used = together.turn(counts, owner, weights, order, numbers, 7, words, entries, child, weight)
-    turned = Turned(words[:used], entries[:used], child, weight, bias)
-    assert turned.entries.sum() == size
-    return turned, stats[:, 1]
+    assert counts.sum() == size
+    kept = np.count_nonzero(counts)
+    words_used, entries = np.full(kept, -1, np.int32), np.full(kept, -1, np.int32)
+    child, weight = np.full(size, 9999, np.uint16), np.full(size, np.nan, np.float32)
+    together.turn(counts, *store, order, words + 100, 7, words_used, entries, child, weight)
+    return Turned(words_used, entries, child, weight, bias), stats[:, 1]
 
 
 def train_together(X, Y, c_pos, c_neg, eps, max_epochs, labels):
@@ -73,6 +73,24 @@ def test_descent_side_by_side_finds_the_optimum_of_every_label(scale, alone):
         np.testing.assert_allclose(W[label], slow, atol=2e-4)
 
 
+@pytest.mark.parametrize(("scale", "alone"), [(0.003, False), (1.0, True)])
+def test_words_of_a_single_row_have_the_weights_of_the_optimum(scale, alone):
+    X, Y, c_pos, c_neg = side_by_side()
+    rng = np.random.default_rng(3)
+    extra = sp.csr_matrix(
+        (rng.normal(size=50).astype("f4"), (rng.integers(0, 120, 50), np.arange(50))), (120, 50)
+    )
+    X = sp.csr_matrix(sp.hstack([X, extra], format="csr"))
+    c_pos, c_neg = np.float32(scale) * c_pos, np.float32(scale) * c_neg
+    W, visits = train_together(X, Y, c_pos, c_neg, 1e-5, 5000, np.arange(40))
+    assert np.any(visits > together.TOGETHER * 120) == alone
+    assert np.count_nonzero(W[:, 30:-1]) > 100
+    for label in (0, 4, 5, 17, 31, 32, 39):
+        y = Y[:, label].toarray().ravel()
+        slow = slow_descent(X.toarray(), y, np.where(y, c_pos[label], c_neg[label]), 400)
+        np.testing.assert_allclose(W[label], slow, atol=2e-4)
+
+
 def test_descent_side_by_side_ignores_who_is_beside():
     X, Y, c_pos, c_neg = side_by_side()
     all_labels, _ = train_together(X, Y, c_pos, c_neg, 0.05, 50, np.arange(40))
@@ -99,15 +117,6 @@ def test_descent_side_by_side_on_one_row_and_on_an_empty_one():
             np.testing.assert_allclose(W[label], slow, atol=1e-5)
 
 
-@pytest.mark.parametrize("size", [1, 33, 100_000])
-def test_scratch_begins_at_a_cache_line(size):
-    found = aligned(size)
-    assert found.ctypes.data % 64 == 0
-    assert found.shape == (size,)
-    assert found.dtype == np.float32
-    assert not found.any()
-
-
 def test_only_weights_of_the_least_size_are_written():
     X, Y, c_pos, c_neg = side_by_side()
     every, some = (
@@ -129,16 +138,3 @@ def test_weights_lie_in_the_order_asked_for_and_a_word_s_by_label():
     at = np.repeat(np.arange(len(turned.words)), turned.entries)
     place = list(zip(at, turned.child, strict=True))
     assert place == sorted(place)
-
-
-@given(st.lists(st.integers(0, 9000), unique=True), st.integers(0, 2))
-def test_numbers_are_put_in_order_without_sorting(numbers, repeats):
-    numbers = np.array(numbers, np.int32)
-    place, bits, groups = np.full(9001, -1, np.int32), np.zeros(141, "u8"), np.zeros(3, "u8")
-    order = np.empty(len(numbers), np.int32)
-    for _ in range(repeats + 1):
-        sparse.in_order(numbers, place, bits, groups, order)
-        assert np.array_equal(order, np.argsort(numbers))
-        assert np.all(place == -1)  # left as it was found
-        assert not bits.any()
-        assert not groups.any()

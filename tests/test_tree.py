@@ -316,3 +316,11 @@ def test_regrouping_brings_the_labels_of_a_text_together():
     assert leaves(regrouped(scattered, Y, 12)) < 0.6 * leaves(scattered)
     full = regrouped(scattered, Y, 8)  # nobody has room
     assert np.array_equal(full.leaf, scattered.leaf)
+
+
+@pytest.mark.parametrize("n_labels", [1, 2, 3, 5, 11])
+def test_leaves_of_one_label(n_labels):
+    Y = sp.csr_matrix(np.eye(20, n_labels, dtype=np.float32))
+    (built,) = tree.build(tree.BalancedTree(leaf=1), sp.csr_matrix(np.eye(20, dtype="f4")), Y)
+    assert len(set(built.leaf.tolist())) == n_labels
+    assert np.all(np.diff(built.first_label) <= 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 
 import numpy as np
@@ -12,12 +11,15 @@ from numpy.typing import NDArray
 from coattail.arrays import Parts, parts
 from coattail.errors import ConfigError
 from coattail.kernels import cluster, gather, pool
-from coattail.kernels.sparse import LANES, compact, constant
+from coattail.kernels.lanes import LANES
+from coattail.kernels.rows import compact
+from coattail.kernels.scratch import kept
+from coattail.kernels.sparse import constant
 from coattail.tree import BalancedTree, KmeansTree, ShallowTree, Tree
 
 Clusters = list[NDArray[np.int32]]
 LAID_ANEW = 16  # clusters of a level before which rows are laid out anew
-_scratch = threading.local()
+TASKS = 64  # parts of a level that threads take in turn
 
 
 def partitions(
@@ -38,39 +40,28 @@ def _halved(
 ) -> list[Clusters]:
     """Halve every cluster of a level until all fit a leaf; sizes in a level differ by at most 1."""
     rows, n_words, names = parts(V), V.shape[1], np.arange(V.shape[0], dtype=np.int32)
+    members, bounds = seen.copy(), np.array([0, len(seen)])  # of all clusters, one behind another
     limits = (params.tolerance, params.max_iterations)
 
-    def halve(task: tuple[int, NDArray[np.int32]]) -> Clusters:
-        key, members = task[0], task[1].copy()
-        cluster.halve(*rows, _sums(n_words), members, seed, key, *limits)
-        half = (len(members) + 1) // 2
-        return [members[:half], members[half:]]
+    def halve(some: tuple[int, int]) -> None:
+        first, last = some
+        sums = kept("sums", 2 * n_words, np.float32).reshape(-1, 2)
+        own = constant(bounds[first : last + 1])
+        cluster.halve_each(*rows, sums, members, *own, seed, key + first, *limits)
 
-    levels, key, clusters = [[seen]], 0, [seen]
-    while max(len(members) for members in clusters) > params.leaf:
-        if len(clusters) == LAID_ANEW:
+    levels, key = [[seen]], 0
+    while np.diff(bounds).max() > params.leaf:
+        n = len(bounds) - 1
+        if n == LAID_ANEW:
             # Cluster by cluster, and words in that order, too: those of a cluster share the cache.
-            order = np.concatenate(clusters)
-            (rows, n_words), names = _alone(rows, n_words, order), names[order]
-            clusters = np.split(np.arange(len(order), dtype=np.int32), _ends(clusters))
-        tasks = list(enumerate(clusters, key))
-        key += len(tasks)
-        clusters = [half for pair in pool.each(halve, tasks) for half in pair]
-        levels.append([names[members] for members in clusters])
+            (rows, n_words), names = _alone(rows, n_words, members), names[members]
+            members = np.arange(len(members), dtype=np.int32)
+        list(pool.each(halve, pool.chunks(n, -(-n // TASKS))))
+        key += n
+        # Unique: where some clusters have one label and others two, the former stay.
+        bounds = np.unique(np.concatenate([bounds, bounds[:-1] + (np.diff(bounds) + 1) // 2]))
+        levels.append(np.split(names[members], bounds[1:-1]))
     return levels
-
-
-def _ends(clusters: Clusters) -> NDArray[np.int64]:
-    """Where all but the last cluster end when they stand behind one another."""
-    return np.cumsum([len(members) for members in clusters])[:-1]
-
-
-def _sums(n_words: int) -> NDArray[np.float32]:
-    """Sums of two clusters (words, 2) of this thread, zero; the kernel leaves them so."""
-    known: NDArray[np.float32] | None = getattr(_scratch, "sums", None)
-    if known is None or len(known) != n_words:
-        known = _scratch.sums = np.zeros((n_words, 2), np.float32)
-    return known
 
 
 def _shallow(params: ShallowTree, levels: list[Clusters]) -> list[Clusters]:

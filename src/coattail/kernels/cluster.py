@@ -3,7 +3,8 @@
 import numpy as np
 from numba import njit
 
-from coattail.kernels.sparse import LANES, below, dot_pair, lanes, mix, step
+from coattail.kernels.lanes import LANES, lanes
+from coattail.kernels.sparse import below, dot_pair, mix, step
 
 
 @njit(nogil=True, cache=True)
@@ -93,6 +94,16 @@ def halve(indptr, indices, values, sums, members, seed, key, tolerance, max_iter
         _add(rows, members, side, sums)
     _clear(rows, members, size, sums)
     members[:] = np.concatenate((members[side == 0], members[side == 1]))
+
+
+@njit(nogil=True, cache=True)
+def halve_each(
+    indptr, indices, values, sums, members, bounds, seed, key, tolerance, max_iterations
+):
+    """``halve`` every cluster ``members[bounds[c]:bounds[c + 1]]``; keys count from ``key``."""
+    for c in range(bounds.shape[0] - 1):
+        own = members[bounds[c] : bounds[c + 1]]
+        halve(indptr, indices, values, sums, own, seed, key + c, tolerance, max_iterations)
 
 
 @njit(nogil=True, cache=True)

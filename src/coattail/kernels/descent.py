@@ -13,9 +13,9 @@ NEGLIGIBLE = np.float32(0.1)  # share of eps
 
 
 @njit(nogil=True, cache=True)
-def ask_for_words(indptr, indices, values, i):
-    """Bring the words of row i near; no effect on any value."""
-    for p in range(indptr[i], indptr[i + 1], LINE):
+def ask_for_words(indices, values, start, stop):
+    """Bring the words of a row near; no effect on any value."""
+    for p in range(start, stop, LINE):
         prefetch(indices, p)
         prefetch(values, p)
 
@@ -31,7 +31,8 @@ def _ask_ahead(indptr, indices, values, squares, rows, alpha, order, k, active):
         prefetch(indptr, i)
         prefetch(squares, i)
     if k + WORDS < active:
-        ask_for_words(indptr, indices, values, rows[order[k + WORDS]])
+        i = rows[order[k + WORDS]]
+        ask_for_words(indices, values, indptr[i], indptr[i + 1])
 
 
 @njit(nogil=True, cache=True)

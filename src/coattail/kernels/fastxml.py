@@ -4,7 +4,8 @@ import numpy as np
 from numba import njit
 
 from coattail.kernels.predict import finish, push
-from coattail.kernels.sparse import compact, mix, step
+from coattail.kernels.rows import compact
+from coattail.kernels.sparse import mix, step
 
 ROUNDS = 50  # alternations between rankings and sides, at most
 SWEEPS = 8  # coordinate passes per Newton step, at most

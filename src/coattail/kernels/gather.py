@@ -23,6 +23,11 @@ def unit_sums(indptr, indices, values, first, texts, weights, begin, end, n_word
     for label in range(begin, end):
         used = kept
         for t in range(first[label], first[label + 1]):
+            # Texts of the next labels lie behind, so one may look beyond this label's.
+            if t + 12 < texts.shape[0]:
+                prefetch(indptr, texts[t + 12])
+                prefetch(indices, indptr[texts[t + 6]])
+                prefetch(values, indptr[texts[t + 6]])
             room = used + indptr[texts[t] + 1] - indptr[texts[t]]
             words, sums = grown(words, room), grown(sums, room)
             for p in range(indptr[texts[t]], indptr[texts[t] + 1]):
@@ -113,6 +118,10 @@ def move_labels(first, texts, places, indptr, order, room, reaches, leaf, size):
         _ask_ahead(first, texts, indptr, reaches, order, k)
         own, n_found = leaf[label], 0
         for t in range(first[label], first[label + 1]):
+            if t + 12 < first[label + 1]:
+                prefetch(indptr, texts[t + 12])
+            if t + 6 < first[label + 1]:
+                prefetch(reaches, indptr[texts[t + 6]])
             for p in range(indptr[texts[t]], indptr[texts[t] + 1]):
                 node = reaches[p]
                 if p != places[t] and node >= 0 and last[node] != visit:

@@ -10,7 +10,7 @@ A lane that has converged stays as it is; no lane depends on its neighbours.
 import numpy as np
 from numba import njit
 
-from coattail.kernels.sparse import LANES, lanes
+from coattail.kernels.lanes import LANES, lanes
 
 CG_STEPS = 30
 CG_SHARE = np.float32(0.1)  # residual at which a Newton system is solved well enough

@@ -7,7 +7,8 @@ than b if its score is lower, or equal with a larger label: the order of a TopK.
 import numpy as np
 from numba import njit
 
-from coattail.kernels.sparse import LANES, above, fma, lanes, lowest_bit
+from coattail.kernels.lanes import LANES, above, lanes
+from coattail.kernels.sparse import fma, lowest_bit
 
 
 @njit(nogil=True, cache=True, inline="always")

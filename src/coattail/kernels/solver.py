@@ -19,7 +19,8 @@ import numpy as np
 from numba import njit
 
 from coattail.kernels.descent import descend, extent, loss_inside, weights_of
-from coattail.kernels.sparse import LANES, LARGEST, grown
+from coattail.kernels.lanes import LANES, LARGEST
+from coattail.kernels.sparse import grown
 from coattail.kernels.violators import (
     PROBE,
     enlarged,

@@ -5,53 +5,50 @@ tree, sets of rows are no use, and a row that is read once for LANES labels cost
 one that is read for one. All labels visit the rows in the same random order; each stops on its own
 when its projected gradients are within ``eps``, so that its result does not depend on the others.
 Those that have not stopped after TOGETHER epochs go on alone.
+
+Most words of a small node are in one of its rows only. The weights of such a word are its value
+times the row's dual variables, which are kept with their signs (``alpha``), so nobody has to keep
+them: the descent reads and writes shared words alone, and what a row's own words add to its margin
+is one number (``own``, the sum of their squares) times its dual variable.
 """
 
 import numpy as np
 from numba import njit
 
 from coattail.kernels.descent import LINE, NEGLIGIBLE, ask_for_words, descend
-from coattail.kernels.sparse import (
-    LANES,
-    add_lanes,
-    below,
-    count_bits,
-    grown,
-    lanes,
-    large,
-    lowest_bit,
-    mix,
-    prefetch,
-    step,
-    visit_lanes,
-)
+from coattail.kernels.lanes import LANES, add_lanes, lanes, large, visit_lanes
+from coattail.kernels.sparse import below, count_bits, grown, lowest_bit, mix, prefetch, step
 
 TOGETHER = 12  # epochs
 COMPANY = 4  # labels; fewer in a block are better off alone from the start
+# Most words have none or one weight, which cannot be guessed: so many are written in any case.
+AT_ONCE = 2
 AHEAD = 2  # visits ahead at which a row is asked for
 
 
 @njit(nogil=True, cache=True)
-def _ask_ahead(indptr, indices, values, squares, alpha, order, k):
+def _ask_ahead(indptr, middle, indices, values, squares, own, alpha, order, k):
     """Bring near what the visits after the k-th will read; no effect on any value."""
     n = order.shape[0]
     if k + 2 * AHEAD < n:
         i = order[k + 2 * AHEAD]
         prefetch(indptr, i)
+        prefetch(middle, i)
         prefetch(squares, i)
+        prefetch(own, i)
     if k + AHEAD < n:
         i = order[k + AHEAD]
-        ask_for_words(indptr, indices, values, i)
+        ask_for_words(indices, values, indptr[i], middle[i])
         for j in range(0, LANES, LINE):
             prefetch(alpha, i * LANES + j)
 
 
 @njit(nogil=True, cache=True)
 def descend_together(
-    indptr, indices, values, squares, signs, half_pos, half_neg, eps, max_epochs, seed,
+    indptr, middle, indices, values, squares, own, signs, half_pos, half_neg, eps, max_epochs, seed,
     alpha, W, bias,
 ):  # fmt: skip
-    """Descent for LANES labels in step; alpha (n * LANES,), W (words, LANES) and bias change.
+    """Descent for LANES labels in step; alpha (n * LANES,), W (shared, LANES) and bias change.
 
     Lanes without a label have ``half_pos`` 0. Returns (epochs (LANES,), visits (LANES,)): epochs is
     0 where they did not suffice.
@@ -71,14 +68,14 @@ def descend_together(
             j = k + below(state, n - k)
             order[k], order[j] = order[j], order[k]
         for k in range(n):
-            _ask_ahead(indptr, indices, values, squares, alpha, order, k)
+            _ask_ahead(indptr, middle, indices, values, squares, own, alpha, order, k)
             i = order[k]
-            lanes(indices, values, indptr[i], indptr[i + 1], W, bias, margins)
+            lanes(indices, values, indptr[i], middle[i], W, bias, margins)
             if visit_lanes(
-                signs[i], margins, squares[i], half_pos, half_neg, NEGLIGIBLE * eps, moving, alpha,
-                i * LANES, extremes, change, bias,
+                signs[i], margins, squares[i], own[i], half_pos, half_neg, NEGLIGIBLE * eps, moving,
+                alpha, i * LANES, extremes, change, bias,
             ):  # fmt: skip
-                add_lanes(indices, values, indptr[i], indptr[i + 1], change, W)
+                add_lanes(indices, values, indptr[i], middle[i], change, W)
         for j in range(LANES):
             if moving[j] > 0:
                 visits[j] += n
@@ -90,50 +87,94 @@ def descend_together(
 
 
 @njit(nogil=True, cache=True)
-def _emit(W, order, least, counts, used, owner, weights):
-    """Weights of at least ``least`` in size, word by word, to the end of a growing store.
+def _emit(indptr, middle, indices, values, alpha, W, least, first, counts, found):
+    """Weights of at least ``least`` in size to the end of a growing store; W becomes zero.
 
-    ``order`` lists the words; ``counts`` (words,) receives how many weights each has. Returns the
-    new length of the store, and the store.
+    ``found`` is (used, word, label, weight): of each weight its word and label, the labels counted
+    from ``first``. ``counts`` (words,) grows by the weights of each word. Returns the new store.
     """
+    used, word, label, weight = found
     last = np.uint64(1) << np.uint64(LANES - 1)
-    for s in range(order.shape[0]):
-        if used + LANES > owner.shape[0]:
-            owner, weights = grown(owner, used + LANES), grown(weights, used + LANES)
-        f = order[s]
-        mask = large(W, f * LANES, least)
-        # Most words have none or one, which cannot be guessed: two are written in any case.
+    for f in range(W.shape[0]):
+        if used + LANES > word.shape[0]:
+            word, label, weight = _larger(word, label, weight)
+        mask = large(W, f * LANES, np.float32(1.0), least)
         count = count_bits(mask)
-        for k in range(2):
+        for k in range(max(count, AT_ONCE)):
             j = lowest_bit(mask | last)
-            owner[used + k], weights[used + k] = j, W[f, j]
+            word[used + k], label[used + k], weight[used + k] = f, first + j, W[f, j]
             mask &= mask - np.uint64(1)
-        for k in range(2, count):
-            j = lowest_bit(mask)
-            owner[used + k], weights[used + k] = j, W[f, j]
-            mask &= mask - np.uint64(1)
-        counts[s] = count
         used += count
-    return used, owner, weights
+        counts[f] += count
+        W[f] = 0
+    for i in range(middle.shape[0]):
+        begin, end, largest = middle[i], indptr[i + 1], np.float32(0.0)
+        for p in range(begin, end):
+            largest = max(largest, abs(values[p]))
+        mask = large(alpha, i * LANES, largest, least)
+        while mask != 0:
+            j = lowest_bit(mask)
+            mask &= mask - np.uint64(1)
+            while used + end - begin > word.shape[0]:
+                word, label, weight = _larger(word, label, weight)
+            for p in range(begin, end):  # all are written, those that are too small once more
+                word[used], label[used] = indices[p], first + j
+                weight[used] = values[p] * alpha[i * LANES + j]
+                kept = abs(weight[used]) >= least
+                used += kept
+                counts[indices[p]] += kept
+    return used, word, label, weight
+
+
+@njit(nogil=True, cache=True)
+def _larger(word, label, weight):
+    """Copies of a store with twice the room."""
+    room = 2 * word.shape[0] + LANES
+    return grown(word, room), grown(label, room), grown(weight, room)
+
+
+@njit(nogil=True, cache=True)
+def _go_on_alone(
+    indptr, middle, indices, values, squares, signs, lane, own, half_pos, half_neg, eps, max_epochs,
+    key, alpha, W, bias, w,
+):  # fmt: skip
+    """Further epochs for one lane, on all words; alpha, W and bias change. Returns the visits."""
+    n, n_shared, d = middle.shape[0], W.shape[0], w.shape[0] - 1
+    bit = np.uint32(1) << np.uint32(lane)
+    members = np.concatenate((own, np.flatnonzero(signs & bit == 0).astype(np.int32)))
+    dual = np.empty(n, np.float32)
+    w[:n_shared], w[d] = W[:, lane], bias[lane]
+    for k in range(n):
+        i = np.int64(members[k])
+        signed = alpha[i * LANES + lane]
+        dual[k] = abs(signed)
+        for p in range(middle[i], indptr[i + 1]):
+            w[indices[p]] = values[p] * signed
+    _, visits = descend(
+        indptr, indices, values, squares, members, dual, own.shape[0], half_pos, half_neg, eps,
+        max_epochs, w, key,
+    )  # fmt: skip
+    W[:, lane], bias[lane] = w[:n_shared], w[d]
+    for k in range(n):
+        alpha[np.int64(members[k]) * LANES + lane] = dual[k] if k < own.shape[0] else -dual[k]
+    return visits
 
 
 @njit(nogil=True, cache=True)
 def train(
-    indptr, indices, values, squares, first, positives, keys, c_pos, c_neg,
-    seed, eps, max_epochs, prune, order, w, W, alpha, owner, weights,
+    indptr, middle, indices, values, squares, own, first, positives, keys, c_pos, c_neg,
+    seed, eps, max_epochs, prune, counts, w, W, alpha, word, label, weight,
 ):  # fmt: skip
-    """Train labels on all rows; returns (counts, used, owner, weights, bias, stats).
+    """Train labels on all rows; returns (used, word, label, weight, bias, stats).
 
-    Arguments are those of ``solver.train``; ``order`` (words,) lists the words as their weights
-    shall lie; ``w`` (words + 1,), ``W`` (words, LANES) and ``alpha`` (n * LANES,) are float32
-    scratch, W of zeros, and left so. The first ``used`` of ``weights``, which grows where it is too
-    short, belong to the labels ``owner`` within their block: block after block of LANES labels, and
-    there word after word, so many as ``counts`` (blocks, words) tells. bias and stats are those of
-    the solver.
+    Rows are those of ``set_apart``; labels as for ``solver.train``. ``w`` (words + 1,), ``W``
+    (shared words, LANES) and ``alpha`` (n * LANES,) are float32 scratch, W of zeros, and left so.
+    The first ``used`` of ``weight``, which grows where it is too short, belong to the words
+    ``word`` and the labels ``label``, those of a word in the order of labels; ``counts`` (words,),
+    zero before, tells how many each has. bias and stats are those of the solver.
     """
-    n, g, d = indptr.shape[0] - 1, keys.shape[0], W.shape[0]
-    counts = np.empty(((g + LANES - 1) // LANES, order.shape[0]), np.uint8)
-    bias, stats, used = np.zeros(g, np.float32), np.zeros((g, 4)), 0
+    n, g = middle.shape[0], keys.shape[0]
+    bias, stats, found = np.zeros(g, np.float32), np.zeros((g, 4)), (0, word, label, weight)
     signs = np.empty(n, np.uint32)
     least = max(prune, np.float32(1e-37))  # a zero is no weight
     for block in range(0, g, LANES):
@@ -149,52 +190,41 @@ def train(
         lane_bias = np.zeros(LANES, np.float32)
         limit = min(TOGETHER, max_epochs) if size >= COMPANY else 0
         epochs, visits = descend_together(
-            indptr, indices, values, squares, signs, half_pos, half_neg, eps, limit, seed, alpha, W,
-            lane_bias,
+            indptr, middle, indices, values, squares, own, signs, half_pos, half_neg, eps, limit,
+            seed, alpha, W, lane_bias,
         )  # fmt: skip
         for lane in range(size):
             j = block + lane
             stats[j, 1], stats[j, 2] = visits[lane], n
             if epochs[lane] == 0 and max_epochs > limit:
-                own = positives[first[j] : first[j + 1]]
-                bit = np.uint32(1) << np.uint32(lane)
-                members = np.concatenate((own, np.flatnonzero(signs & bit == 0).astype(np.int32)))
-                own_alpha = alpha[members.astype(np.int64) * LANES + lane].copy()
-                w[:d], w[d] = W[:, lane], lane_bias[lane]
-                _, more = descend(
-                    indptr, indices, values, squares, members, own_alpha, own.shape[0],
-                    half_pos[lane], half_neg[lane], eps, max_epochs - limit, w, keys[j],
+                stats[j, 1] += _go_on_alone(
+                    indptr, middle, indices, values, squares, signs, lane,
+                    positives[first[j] : first[j + 1]], half_pos[lane], half_neg[lane], eps,
+                    max_epochs - limit, keys[j], alpha, W, lane_bias, w,
                 )  # fmt: skip
-                W[:, lane], lane_bias[lane] = w[:d], w[d]
-                stats[j, 1] += more
-        own = slice(block, block + size)
-        bias[own] = lane_bias[:size]
-        used, owner, weights = _emit(W, order, least, counts[block // LANES], used, owner, weights)
-        W[:] = 0
-    return counts, used, owner, weights, bias, stats
+        bias[block : block + size] = lane_bias[:size]
+        found = _emit(indptr, middle, indices, values, alpha, W, least, block, counts, found)
+    used, word, label, weight = found
+    return used, word, label, weight, bias, stats
 
 
 @njit(nogil=True, cache=True)
-def turn(counts, owner, weights, order, numbers, first, words, entries, child, weight):
-    """What ``train`` returns, word by word over all blocks; returns the number of words used.
+def turn(counts, word, label, weight, order, numbers, first, words, entries, child, turned):
+    """Put the weights of ``train`` in the order of their words.
 
-    ``numbers[order]`` are the words, whose used ones go to ``words`` with their ``entries``;
-    ``child`` receives labels, counted from ``first``, and ``weight`` their weights.
+    ``order`` lists all words as they shall lie, ``numbers`` (words,) are their names; those that
+    have a weight go to ``words`` with their ``entries``. ``child`` receives the labels, counted
+    from ``first``, and ``turned`` their weights.
     """
-    n_blocks, d = counts.shape
-    at = np.zeros(n_blocks, np.int64)  # where each block goes on
-    for b in range(1, n_blocks):
-        at[b] = at[b - 1]
-        for s in range(d):
-            at[b] += counts[b - 1, s]
-    out, found = 0, 0
-    for s in range(d):
-        begin = out
-        for b in range(n_blocks):
-            for e in range(at[b], at[b] + counts[b, s]):
-                child[out], weight[out] = first + b * LANES + owner[e], weights[e]
-                out += 1
-            at[b] += counts[b, s]
-        words[found], entries[found] = numbers[order[s]], out - begin
-        found += out > begin
-    return found
+    at = np.empty(order.shape[0], np.int64)  # where the next weight of a word goes
+    begin, found = 0, 0
+    for f in order:
+        at[f] = begin
+        begin += counts[f]
+        if counts[f] > 0:
+            words[found], entries[found] = numbers[f], counts[f]
+            found += 1
+    for e in range(begin):
+        place = at[word[e]]
+        at[word[e]] = place + 1
+        child[place], turned[place] = first + label[e], weight[e]

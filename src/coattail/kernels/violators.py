@@ -7,14 +7,8 @@ bytes, and margins that are off by less than a thousandth.
 import numpy as np
 from numba import njit
 
-from coattail.kernels.sparse import (
-    LANES,
-    above,
-    grown,
-    lowest_bit,
-    narrow_column,
-    narrow_lanes,
-)
+from coattail.kernels.lanes import LANES, above, narrow_column, narrow_lanes
+from coattail.kernels.sparse import grown, lowest_bit
 
 PROBE = 16  # every so many rows tell how many violators a full pass would list
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from coattail.arrays import (
 )
 from coattail.errors import ModelError
 from coattail.kernels import beam, fastxml, pool
+from coattail.kernels.scratch import kept
 from coattail.kernels.sparse import constant
 from coattail.labels import counts, inverse_propensity
 from coattail.linear import solve
@@ -34,7 +34,6 @@ from coattail.tree import label_vectors
 
 BATCH = 64
 SHORTLIST = 10  # PfastreXML re-ranks this many times k labels of the trees
-_scratch = threading.local()
 
 
 @dataclass(frozen=True)
@@ -216,11 +215,8 @@ def _dense_to_ragged(
 
 def _dense_scratch(n_words: int, n_labels: int) -> tuple[NDArray, NDArray, NDArray]:
     """Scratch of this thread; the kernels leave it as they found it."""
-    known = getattr(_scratch, "arrays", None)
-    if known is None or len(known[0]) < n_words or len(known[1]) < n_labels:
-        known = _scratch.arrays = (
-            np.zeros(n_words, np.float32),
-            np.zeros(n_labels, np.float64),
-            np.zeros(n_labels, np.bool_),
-        )
-    return known
+    return (
+        kept("dense row", n_words, np.float32),
+        kept("total", n_labels, np.float64),
+        kept("touched", n_labels, np.bool_),
+    )

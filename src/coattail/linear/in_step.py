@@ -2,57 +2,91 @@
 
 from __future__ import annotations
 
-import threading
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coattail.arrays import Parts
 from coattail.kernels import together
-from coattail.kernels.sparse import LANES, constant
+from coattail.kernels.lanes import LANES
+from coattail.kernels.rows import prepare
+from coattail.kernels.scratch import kept, lasting, remember, scratch, whole
+from coattail.kernels.sparse import constant
 from coattail.linear.params import PltParams
-from coattail.linear.scratch import lasting, scratch
-from coattail.linear.solve import Group, Rows, aligned
+from coattail.linear.solve import Group
 from coattail.linear.weights import Turned
 
-_own = threading.local()
+STORE = {"word": np.int32, "label": np.uint16, "weight": np.float32}  # of weights found
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Rows of a node, the words that only one of them has behind those that they share.
+
+    Attributes
+    ----------
+    arrays : read-only, as ``together.train`` takes them: indptr, middle, indices, values, squares,
+        own
+    words : int32 (d,), the old number of every word, shared ones first
+    order : int32 (d,), the words by their old numbers
+    n_shared : int
+    """
+
+    arrays: tuple[NDArray, ...]
+    words: NDArray[np.int32]
+    order: NDArray[np.int32]
+    n_shared: int
+
+
+def apart(
+    csr: Parts, squares: NDArray[np.float32], texts: NDArray[np.int32], n_words: int
+) -> Apart:
+    """Some rows; they lie in scratch of this thread, until it asks for others."""
+    n, nnz = len(texts), int((csr.indptr[texts + 1] - csr.indptr[texts]).sum())
+    indptr, middle = np.empty(n + 1, np.int64), np.empty(n, np.int64)
+    indices, values = scratch("indices", nnz, np.int32), scratch("values", nnz, np.float32)
+    own, room = np.empty(n, np.float32), min(nnz, n_words)
+    words, order = scratch("words", room, np.int32), scratch("order", room, np.int32)
+    d, n_shared = prepare(
+        *csr, *constant(texts), *marks(n_words), indptr, middle, indices, values, own, words, order
+    )
+    arrays = constant(indptr, middle, indices, values, squares[texts], own)
+    return Apart(arrays, words[:d], order[:d], n_shared)
+
+
+def marks(n_words: int) -> tuple[NDArray, NDArray, NDArray]:
+    """Scratch of this thread as ``prepare`` takes it: a place and a bit for every word, and a bit
+    for 64 of these.
+    """
+    return (
+        kept("place", n_words, np.int32, -1),
+        kept("bits", n_words // 64 + 1, np.uint64),
+        kept("groups", n_words // 4096 + 1, np.uint64),
+    )
 
 
 def solve_in_step(
-    rows: Rows, order: NDArray[np.int32], group: Group, params: PltParams, output: int, few: bool
+    rows: Apart, group: Group, params: PltParams, max_epochs: int, output: int, few: bool
 ) -> Turned:
     """Train one group of outputs in step, on all the rows; releases the GIL while it works.
 
-    ``order`` lists the words by their old numbers; outputs are counted from ``output``, in 16 bits
-    where they are ``few``.
+    Outputs are counted from ``output``, in 16 bits where they are ``few``.
     """
     problem = constant(group.first, group.rows, group.keys, group.c_pos, group.c_neg)
-    limits = (params.seed, np.float32(params.eps), params.max_epochs, np.float32(params.prune))
-    d = len(order)
-    counts, size, owner, weights, bias, _ = together.train(
-        *rows.parts, rows.squares, *problem, *limits, order, scratch("w", d + 1, np.float32),
-        _zeros(d), scratch("alpha", rows.n * LANES, np.float32), *_store(),
+    limits = (params.seed, np.float32(params.eps), max_epochs, np.float32(params.prune))
+    n, d = len(rows.arrays[1]), len(rows.words)
+    counts = np.zeros(d, np.int32)
+    W = kept("W", rows.n_shared * LANES, np.float32).reshape(-1, LANES)
+    size, *store, bias, _ = together.train(
+        *rows.arrays, *problem, *limits, counts, scratch("w", d + 1, np.float32), W,
+        scratch("alpha", n * LANES, np.float32), *(whole(n, 1 << 16, t) for n, t in STORE.items()),
     )  # fmt: skip
-    _own.store = owner, weights
-    words, entries = scratch("words", d, np.int32), scratch("entries", d, np.int32)
+    for name, array in zip(STORE, store, strict=True):
+        remember(name, array)
+    used = int(np.count_nonzero(counts))
+    words, entries = lasting("words", used, np.int32), lasting("entries", used, np.int32)
     child = lasting("child", size, np.uint16 if few else np.int32)
     weight = lasting("weight", size, np.float32)
-    used = together.turn(
-        counts, owner, weights, order, rows.words, output, words, entries, child, weight
-    )
-    kept = lasting("words", used, np.int32), lasting("entries", used, np.int32)
-    kept[0][:], kept[1][:] = words[:used], entries[:used]
-    return Turned(*kept, child, weight, bias)
-
-
-def _zeros(n_words: int) -> NDArray[np.float32]:
-    """Scratch (n_words, LANES) of this thread, zero; the kernel leaves it so."""
-    W: NDArray[np.float32] | None = getattr(_own, "zeros", None)
-    if W is None or len(W) < n_words:
-        W = _own.zeros = aligned(n_words * LANES).reshape(n_words, LANES)
-    return W[:n_words]
-
-
-def _store() -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Where this thread gathers the weights of a group; it stays as large as it has become."""
-    known: tuple[NDArray[np.uint8], NDArray[np.float32]] | None = getattr(_own, "store", None)
-    return known or (np.empty(1 << 16, np.uint8), np.empty(1 << 16, np.float32))
+    together.turn(counts, *store, rows.order, rows.words, output, words, entries, child, weight)
+    return Turned(words, entries, child, weight, bias)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from coattail.arrays import TopK, as_csr, atomic_folder, best_first, load_csr, parts, save_csr
 from coattail.errors import ModelError
 from coattail.kernels import beam, pool, predict
-from coattail.kernels.sparse import LANES, constant
+from coattail.kernels.lanes import LANES
+from coattail.kernels.sparse import constant
 from coattail.linear import solve
 from coattail.linear.params import OvrParams
 from coattail.progress import progress

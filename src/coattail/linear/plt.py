@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail import tree as trees_
-from coattail.arrays import Parts, TopK, as_csr, atomic_folder, parts
+from coattail.arrays import TopK, as_csr, atomic_folder, parts
 from coattail.errors import ModelError
-from coattail.kernels import beam, gather, pool
-from coattail.kernels.sparse import compact, constant, in_order
+from coattail.kernels import beam, pool
+from coattail.kernels.scratch import kept
+from coattail.kernels.sparse import constant
 from coattail.linear import solve
-from coattail.linear.in_step import solve_in_step
+from coattail.linear.nodes import NodeProblems
 from coattail.linear.ovr import GROUP, check_rows
 from coattail.linear.params import PltParams
-from coattail.linear.scratch import scratch
 from coattail.linear.weights import Turned, Weights, assemble
 from coattail.progress import progress
 from coattail.tree import Tree
 
-# Outputs of a node descend together, on all its texts, if there are at least OUTPUTS of them and
-# the node has at most TEXTS, or they have more than SHARE of its texts each, on average: sets of
-# the texts that matter would hold most of them.
-OUTPUTS, TEXTS, SHARE = 4, 8_192, 0.005
-EPOCHS = 3  # of a node so large that ``max_visits`` would not allow them
 BATCH = 512  # texts searched together: a node's words are laid out once for all of them
-_scratch = threading.local()
 
 
 @dataclass(frozen=True)
@@ -182,151 +174,6 @@ class Plt:
         return solve.Partial(self._partial, Turned, *identity)
 
 
-class NodeProblems:
-    """The binary problems at the nodes of one tree."""
-
-    def __init__(
-        self,
-        params: PltParams,
-        tree: Tree,
-        X: sp.csr_matrix,
-        Y: sp.csr_matrix,
-        tail: NDArray[np.bool_] | None,
-    ) -> None:
-        self.params, self.tree, self.n_words = params, tree, X.shape[1]
-        # Once for all nodes: a copy of all bounds at every node would grow with their product.
-        self.csr = constant(*parts(X))
-        self.squares = solve.squares_of(X)
-        self.rows = _rows_below(tree, Y)
-        self.texts = np.diff(self.rows.indptr).astype(np.int64)
-        self.positives = sp.csc_matrix(Y)
-        self.counts = counts = np.diff(self.positives.indptr).astype(np.int64)
-        self.tail = solve.tail_mask(params, counts) if tail is None else tail
-        self.node_weight = np.ones(tree.n_nodes)
-        for depth in range(1, tree.depth + 1):
-            level = tree.nodes_at(depth)
-            self.node_weight[level] = solve.positive_weights(params, self.texts[level], X.shape[0])
-        self.label_weight = np.ones(len(counts))
-        seen = tree.leaf >= 0
-        self.label_weight[seen] = solve.positive_weights(params, counts[seen], X.shape[0])
-
-    def n_outputs(self, node: int) -> int:
-        tree = self.tree
-        n_children = tree.first_child[node + 1] - tree.first_child[node]
-        return int(n_children + tree.first_label[node + 1] - tree.first_label[node])
-
-    def n_rows(self, node: int) -> int:
-        return int(self.texts[node])
-
-    def is_shared(self, node: int) -> bool:
-        """Whether the outputs of a node are best trained together on all its texts."""
-        n_outputs, n_rows = self.n_outputs(node), self.n_rows(node)
-        # Children are consecutive, and so are their texts.
-        first, last = self.rows.indptr[self.tree.first_child[node : node + 2]]
-        positives = last - first + self.counts[self.tree.labels_of(node)].sum()
-        many = positives > SHARE * n_outputs * n_rows
-        return n_outputs >= OUTPUTS and bool(many or n_rows <= TEXTS)
-
-    def train(self, node: int, start: int, stop: int) -> Turned:
-        """Outputs start..stop of a node, trained, their weights word by word."""
-        rows, group = self.problem(node, start, stop)
-        few = self.n_outputs(node) <= np.iinfo(np.uint16).max
-        params = self.params
-        if params.loss == "squared_hinge" and self.is_shared(node):
-            # Where texts are very many an epoch teaches more, and the largest violation, which
-            # ends a descent, is an ever stricter test.
-            epochs = max(params.max_visits // max(rows.n, 1), EPOCHS)
-            params = params.model_copy(update={"max_epochs": min(params.max_epochs, epochs)})
-            order = np.empty(len(rows.words), np.int32)
-            in_order(rows.words, _places(self.n_words), *_marks(self.n_words), order)
-            return solve_in_step(rows, order, group, params, start, few)
-        found = solve.solve(rows, group, params)
-        child: NDArray[Any] = np.empty(len(found.words), np.uint16 if few else np.int32)
-        weight = np.empty_like(found.weights)
-        arrays = constant(found.start, found.stop, found.words, found.weights)
-        words, entries = beam.by_word(*arrays, _places(self.n_words), child, weight)
-        child += child.dtype.type(start)
-        return Turned(words, entries, child, weight, found.bias)
-
-    def problem(self, node: int, start: int, stop: int) -> tuple[solve.Rows, solve.Group]:
-        """Rows and labels of outputs start..stop of a node: its children, then its labels."""
-        texts = self._texts(node, node + 1)
-        first, last = self.tree.first_child[node : node + 2]
-        children = np.arange(first, last)[start:stop]
-        beyond = [max(output - int(last - first), 0) for output in (start, stop)]
-        labels = self.tree.labels_of(node)[slice(*beyond)]
-        own = [self._texts(children[0], children[-1] + 1)] if len(children) else []
-        own.append(_ranges(self.positives, labels))
-        sizes = np.concatenate([self.texts[children], self.counts[labels]])
-        weight = np.concatenate([self.node_weight[children], self.label_weight[labels]])
-        c = np.full(stop - start, self.params.C)
-        c[len(children) :][self.tail[labels]] *= self.params.tail_c
-        group = solve.Group(
-            np.arange(start, stop, dtype=np.int64) + 1000003 * node + self.params.seed,
-            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-            np.searchsorted(texts, np.concatenate(own)).astype(np.int32),
-            (c * weight).astype(np.float32),
-            c.astype(np.float32),
-        )
-        return self._compacted(texts), group
-
-    def _texts(self, first: int, last: int) -> NDArray[np.int32]:
-        """Texts below the nodes first..last, one node behind another."""
-        begin, end = self.rows.indptr[[first, last]]
-        texts: NDArray[np.int32] = self.rows.indices[begin:end]
-        return texts
-
-    def _compacted(self, texts: NDArray[np.int32]) -> solve.Rows:
-        """Some rows with only the words they have: small enough for the cache.
-
-        They lie in scratch of this thread, until it asks for others.
-        """
-        nnz = int((self.csr[0][texts + 1] - self.csr[0][texts]).sum())
-        indptr = np.empty(len(texts) + 1, np.int64)
-        indices = scratch("indices", nnz, np.int32)
-        values = scratch("values", nnz, np.float32)
-        words = np.empty(min(nnz, self.n_words), np.int32)
-        place = _places(self.n_words)
-        found = compact(*self.csr, *constant(texts), place, indptr, indices, values, words)
-        return solve.rows_of(Parts(indptr, indices, values), self.squares[texts], words[:found])
-
-
-def _ranges(M: sp.csc_matrix, columns: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Rows of some columns, one column behind another."""
-    begin, end = M.indptr[columns].astype(np.int64), M.indptr[columns + 1].astype(np.int64)
-    ends = np.cumsum(end - begin)
-    places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(end - ends, end - begin)
-    rows: NDArray[np.int32] = M.indices[places]
-    return rows
-
-
-def _rows_below(tree: Tree, Y: sp.csr_matrix) -> sp.csr_matrix:
-    """(nodes, texts): the texts with a label below each node, sorted."""
-    walk = constant(Y.indptr.astype(np.int64), Y.indices, Y.data != 0, tree.leaf, tree.parent)
-    indptr = np.concatenate([[0], np.cumsum(gather.count_texts(*walk))])
-    texts = np.empty(indptr[-1], np.int32)
-    gather.list_texts(*walk, indptr, texts)
-    ones = np.ones(len(texts), np.int8)
-    return sp.csr_matrix((ones, texts, indptr), shape=(tree.n_nodes, Y.shape[0]))
-
-
-def _places(n_words: int) -> NDArray[np.int32]:
-    """Scratch (n_words,) of this thread, -1 everywhere; the kernels leave it so."""
-    known: NDArray[np.int32] | None = getattr(_scratch, "places", None)
-    if known is None or len(known) < n_words:
-        known = _scratch.places = np.full(n_words, -1, np.int32)
-    return known
-
-
-def _marks(n_words: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Scratch of this thread, a bit for every word and one for 64 of them; kernels leave zeros."""
-    known: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = getattr(_scratch, "marks", None)
-    if known is None or 64 * len(known[0]) < n_words:
-        known = np.zeros(n_words // 64 + 1, np.uint64), np.zeros(n_words // 4096 + 1, np.uint64)
-        _scratch.marks = known
-    return known
-
-
 def _searchable(tree: Tree, weights: Weights) -> tuple[NDArray, ...]:
     return constant(
         weights.node_word, weights.words, weights.entry, weights.child, weights.weight,
@@ -336,11 +183,8 @@ def _searchable(tree: Tree, weights: Weights) -> tuple[NDArray, ...]:
 
 def _search_scratch(n_words: int, n_labels: int) -> tuple[NDArray, NDArray, NDArray]:
     """Scratch of this thread; the kernels leave it as they found it."""
-    known = getattr(_scratch, "search", None)
-    if known is None or len(known[0]) < n_words or len(known[1]) < n_labels:
-        known = _scratch.search = (
-            np.full(n_words, -1, np.int64),
-            np.zeros(n_labels, np.float64),
-            np.zeros(n_labels, np.bool_),
-        )
-    return known
+    return (
+        kept("slots", n_words, np.int64, -1),
+        kept("total", n_labels, np.float64),
+        kept("touched", n_labels, np.bool_),
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,11 +15,12 @@ from numpy.typing import NDArray
 
 from coattail.arrays import Parts, atomic_file, parts
 from coattail.kernels import logistic, pool, solver, sparse
-from coattail.kernels.sparse import LANES, constant
+from coattail.kernels.lanes import LANES
+from coattail.kernels.scratch import scratch
+from coattail.kernels.sparse import constant
 from coattail.labels import inverse_propensity, pw_weights, pwcb_weights
 from coattail.linear.params import OvrParams, PltParams
 
-_scratch = threading.local()
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 PRIMAL = np.float32(0.1)  # a gradient norm must shrink further than a dual violation for the same w
@@ -131,28 +131,14 @@ def solve(rows: Rows, group: Group, params: OvrParams | PltParams) -> Solved:
 
 def dense_block(n_words: int) -> NDArray[np.float32]:
     """Scratch (n_words, LANES) of this thread, reused between groups."""
-    W: NDArray[np.float32] | None = getattr(_scratch, "W", None)
-    if W is None or len(W) < n_words:
-        W = _scratch.W = aligned(n_words * LANES).reshape(n_words, LANES)
-    return W[:n_words]
-
-
-def aligned(size: int) -> NDArray[np.float32]:
-    """Zeros that begin at a cache line, so that LANES of them never lie on one line more."""
-    room = np.zeros(size + 16, np.float32)
-    skip = -room.ctypes.data % 64 // 4
-    return room[skip : skip + size]
+    return scratch("block", n_words * LANES, np.float32).reshape(-1, LANES)
 
 
 def solver_blocks(n_words: int) -> tuple[NDArray[np.float32], NDArray[np.int16]]:
     """Scratch of this thread for ``solver.train``, words padded to a multiple of LANES."""
     padded = -(-n_words // LANES) * LANES
-    known: tuple[NDArray[np.float32], NDArray[np.int16]] | None = getattr(_scratch, "VQ", None)
-    if known is None or len(known[1]) < padded:
-        known = np.empty(LANES * (padded + 1), np.float32), np.empty((padded, LANES), np.int16)
-        _scratch.VQ = known
-    V, Q = known
-    return V[: LANES * (padded + 1)].reshape(LANES, padded + 1), Q[:padded]
+    V = scratch("V", LANES * (padded + 1), np.float32).reshape(LANES, padded + 1)
+    return V, scratch("Q", padded * LANES, np.int16).reshape(padded, LANES)
 
 
 # --- C of every label ----------------------------------------------------------------------------

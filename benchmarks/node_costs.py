@@ -1,0 +1,110 @@
+"""Where the training of a large label tree spends its time, level by level.
+
+    python benchmarks/growth.py --labels 670000 --runs 1 --work FOLDER
+    python benchmarks/node_costs.py FOLDER/670000/features
+
+For some nodes of every level, in one thread: texts and words of a node, the share of its words, and
+of all their occurrences, that are in one of its texts only; nanoseconds to prepare a text, to visit
+it once for a block of outputs, and to write down a block's weights per text; visits a text and
+block. The tree and the parameters are those of growth.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from growth import shape_of, sizes_of
+
+from coattail import tree
+from coattail.features import Features
+from coattail.kernels import together
+from coattail.kernels.lanes import LANES
+from coattail.kernels.scratch import kept, scratch
+from coattail.linear.in_step import apart
+from coattail.linear.nodes import EPOCHS, NodeProblems
+from coattail.linear.params import PltParams
+
+TEXTS = 300_000  # of a level that are looked at, about
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("features", type=Path)
+    parser.add_argument("--representation", default="companions")
+    parser.add_argument("--regroup", action=argparse.BooleanOptionalAction, default=True)
+    arguments = parser.parse_args()
+    features = Features(arguments.features)
+    X, Y = features.X("train"), features.complete("train")
+    (built,) = tree.build(shape_of(sizes_of(features)["labels"], arguments), X, Y)
+    os.environ["COATTAIL_THREADS"] = "1"
+    problems = NodeProblems(PltParams(), built, X, Y, None)
+    heads = "depth | nodes | texts a node | words | own words | own occurrences | prepare ns"
+    print(f"| {heads} | visit ns | visits | write ns |")
+    print("| --- " * 10 + "|")
+    for depth in range(built.depth + 1):
+        level = built.nodes_at(depth)
+        some = np.random.default_rng(0).permutation(level)
+        enough = np.searchsorted(np.cumsum(problems.texts[some]), TEXTS) + 1
+        measure(problems, int(some[0]))  # compiles
+        total: Counter[str] = Counter()
+        for node in some[:enough]:
+            total.update(measure(problems, int(node)))
+        n, blocks = total["texts"], total["blocks"]
+        print(
+            f"| {depth} | {len(level):,} | {n / len(some[:enough]):,.0f} "
+            f"| {total['words'] / len(some[:enough]):,.0f} "
+            f"| {total['own words'] / total['words']:.2f} | {total['own'] / total['nnz']:.2f} "
+            f"| {1e9 * total['prepare'] / n:.0f} | {1e9 * total['visit'] / total['visits']:.0f} "
+            f"| {total['visits'] / blocks:.1f} | {1e9 * total['write'] / blocks:.0f} |"
+        )
+
+
+def measure(problems: NodeProblems, node: int) -> dict[str, float]:
+    """Counts and seconds of one node; blocks are texts times blocks of outputs."""
+    params, texts = problems.params, problems._texts(node)
+    start = time.perf_counter()
+    rows = apart(problems.csr, problems.squares, texts, problems.n_words)
+    found = {"prepare": time.perf_counter() - start, "visit": 0.0, "write": 0.0, "visits": 0.0}
+    indptr, middle, indices, values, _, _ = rows.arrays
+    n, d = len(middle), len(rows.words)
+    group = problems._group(node, texts, 0, problems.n_outputs(node))
+    counts = np.zeros(d, np.int32)
+    store = (0, np.empty(1 << 22, np.int32), np.empty(1 << 22, np.uint16), np.empty(1 << 22, "f4"))
+    W = kept("W", rows.n_shared * LANES, np.float32).reshape(-1, LANES)
+    alpha = scratch("alpha", n * LANES, np.float32)
+    epochs = min(params.max_epochs, max(params.max_visits // n, EPOCHS))
+    blocks = range(0, len(group.keys), LANES)
+    for block in blocks:
+        own = slice(block, block + LANES)
+        half = np.zeros(LANES, np.float32), np.ones(LANES, np.float32)
+        for side, c in zip(half, (group.c_pos[own], group.c_neg[own]), strict=True):
+            side[: len(c)] = 0.5 / c
+        signs = np.zeros(n, np.uint32)
+        for lane, j in enumerate(range(block, min(block + LANES, len(group.keys)))):
+            signs[group.rows[group.first[j] : group.first[j + 1]]] |= np.uint32(1 << lane)
+        alpha[:] = 0
+        start = time.perf_counter()
+        _, visits = together.descend_together(
+            *rows.arrays, signs, *half, np.float32(params.eps), epochs, params.seed, alpha, W,
+            np.zeros(LANES, np.float32),
+        )  # fmt: skip
+        middle_of = time.perf_counter()
+        least = np.float32(params.prune)
+        store = together._emit(
+            indptr, middle, indices, values, alpha, W, least, block, counts, store
+        )
+        found["visit"] += middle_of - start
+        found["write"] += time.perf_counter() - middle_of
+        found["visits"] += float(visits.max())
+    own_nnz = float((indptr[1:] - middle).sum())
+    sizes = {"texts": n, "blocks": n * len(blocks), "words": d, "own words": d - rows.n_shared}
+    return found | sizes | {"own": own_nnz, "nnz": float(indptr[-1])}
+
+
+if __name__ == "__main__":
+    main()
