@@ -75,28 +75,30 @@ def measure(problems: NodeProblems, node: int) -> dict[str, float]:
     group = problems._group(node, texts, 0, problems.n_outputs(node))
     counts = np.zeros(d, np.int32)
     store = (0, np.empty(1 << 22, np.int32), np.empty(1 << 22, np.uint16), np.empty(1 << 22, "f4"))
-    W = kept("W", rows.n_shared * LANES, np.float32).reshape(-1, LANES)
-    alpha = scratch("alpha", n * LANES, np.float32)
+    all_W = kept("W", rows.n_shared * LANES, np.float32)
+    all_alpha = scratch("alpha", n * LANES, np.float32)
     epochs = min(params.max_epochs, max(params.max_visits // n, EPOCHS))
     blocks = range(0, len(group.keys), LANES)
     for block in blocks:
-        own = slice(block, block + LANES)
-        half = np.zeros(LANES, np.float32), np.ones(LANES, np.float32)
+        size = min(LANES, len(group.keys) - block)
+        signs = np.zeros(n, np.uint8 if size <= together.FEW else np.uint32)
+        lanes, own = 8 * signs.itemsize, slice(block, block + size)
+        W, alpha = all_W[: rows.n_shared * lanes], all_alpha[: n * lanes]
+        half = np.zeros(lanes, np.float32), np.ones(lanes, np.float32)
         for side, c in zip(half, (group.c_pos[own], group.c_neg[own]), strict=True):
-            side[: len(c)] = 0.5 / c
-        signs = np.zeros(n, np.uint32)
-        for lane, j in enumerate(range(block, min(block + LANES, len(group.keys)))):
-            signs[group.rows[group.first[j] : group.first[j + 1]]] |= np.uint32(1 << lane)
+            side[:size] = 0.5 / c
+        for lane, j in enumerate(range(block, block + size)):
+            signs[group.rows[group.first[j] : group.first[j + 1]]] |= signs.dtype.type(1 << lane)
         alpha[:] = 0
         start = time.perf_counter()
         _, visits = together.descend_together(
             *rows.arrays, signs, *half, np.float32(params.eps), epochs, params.seed, alpha, W,
-            np.zeros(LANES, np.float32),
+            np.zeros(lanes, np.float32),
         )  # fmt: skip
         middle_of = time.perf_counter()
         least = np.float32(params.prune)
         store = together._emit(
-            indptr, middle, indices, values, alpha, W, least, block, counts, store
+            indptr, middle, indices, values, signs, alpha, W, least, block, counts, store
         )
         found["visit"] += middle_of - start
         found["write"] += time.perf_counter() - middle_of

@@ -11,6 +11,8 @@ from coattail.kernels import lanes, sparse
 from coattail.kernels.lanes import LANES
 from tests.test_kernels import random_csr
 
+KINDS = (np.uint8, np.uint32)  # of signs: 8 and 32 lanes
+
 
 @njit
 def call_lanes(indptr, indices, values, W, bias, out):
@@ -39,22 +41,24 @@ def call_bits(values, thresholds, out):
 
 
 @njit
-def call_masks(values, first, level, scale, least):
-    far = lanes.large(values, first, scale, least)
+def call_masks(values, first, level, scale, least, signs):
+    far = lanes.large(values, first, scale, least, signs)
     return lanes.above(values, level), far, sparse.count_bits(far)
 
 
-def test_masks_of_one_level_and_of_sizes():
+@pytest.mark.parametrize("kind", KINDS)
+def test_masks_of_one_level_and_of_sizes(kind):
+    width = 8 * np.dtype(kind).itemsize
     values = np.random.default_rng(3).normal(size=3 * LANES).astype(np.float32)
     values[:3], values[LANES : LANES + 3] = (0.5, -0.5, np.nan), (0.5, -0.5, np.nan)
     level = np.float32(0.5)
     for first, scale in ((0, 1), (LANES, 1), (5, 1), (LANES, -2), (5, 0)):
-        above, far, count = call_masks(values, first, level, np.float32(scale), level)
-        own = scale * values[first : first + LANES]
+        above, far, count = call_masks(values, first, level, np.float32(scale), level, kind(0))
+        own = scale * values[first : first + width]
         assert [j for j in range(LANES) if int(above) >> j & 1] == [
             j for j in range(LANES) if values[j] > level
         ]
-        expected = [j for j in range(LANES) if abs(own[j]) >= level]
+        expected = [j for j in range(width) if abs(own[j]) >= level]
         assert [j for j in range(LANES) if int(far) >> j & 1] == expected
         assert count == len(expected)
 
@@ -68,9 +72,10 @@ def call_visit(signs, margins, square, own, half_pos, half_neg, small, moving, a
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(4))
-def test_a_visit_of_all_lanes_equals_one_lane_after_the_other(seed):
-    rng = np.random.default_rng(seed)
+def test_a_visit_of_all_lanes_equals_one_lane_after_the_other(seed, kind):
+    rng, LANES = np.random.default_rng(seed), 8 * np.dtype(kind).itemsize
     number = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
     margins, bias = number(LANES), number(LANES)
     half_pos, half_neg = abs(number(LANES)), abs(number(LANES))
@@ -79,7 +84,7 @@ def test_a_visit_of_all_lanes_equals_one_lane_after_the_other(seed):
     if seed == 3:
         moving[:] = 0  # nobody may move
     extremes = np.stack([number(LANES) - 1, number(LANES) + 1])
-    signs, square, small = np.uint32(rng.integers(2**32)), np.float32(1.7), np.float32(0.3)
+    signs, square, small = kind(rng.integers(2**LANES)), np.float32(1.7), np.float32(0.3)
     own = np.float32(0.4 * (seed > 0))
     sign_of = np.array([1 if int(signs) >> j & 1 else -1 for j in range(LANES)], np.float32)
     alpha = dual * np.tile(sign_of, 2)
@@ -105,6 +110,33 @@ def test_a_visit_of_all_lanes_equals_one_lane_after_the_other(seed):
     assert np.array_equal(new[0][:LANES], alpha[:LANES])  # another row's
     assert moved is bool(change.any())
     assert moved is (seed != 3)
+
+
+@njit
+def call_sums(indptr, indices, values, W, bias, out, signs):
+    for i in range(out.shape[0]):
+        lanes.sum_lanes(indices, values, indptr[i], indptr[i + 1], W, bias, out[i], signs)
+
+
+@njit
+def call_add(indptr, indices, values, change, W, signs):
+    for i in range(change.shape[0]):
+        lanes.add_lanes(indices, values, indptr[i], indptr[i + 1], change[i], W, signs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fewer_lanes_have_the_bits_of_all_lanes(kind):
+    X, rng, n = random_csr(30, 40, 0.3, 2), np.random.default_rng(3), 8 * np.dtype(kind).itemsize
+    W = rng.normal(size=(40, LANES)).astype(np.float32)
+    bias = rng.normal(size=LANES).astype(np.float32)
+    out, all_out = np.empty((30, n), np.float32), np.empty((30, LANES), np.float32)
+    some = W[:, :n].flatten()
+    call_sums(*parts(X), some, bias[:n], out, kind(0))
+    call_lanes(*parts(X), W, bias, all_out)
+    assert np.array_equal(out, all_out[:, :n])
+    change = rng.normal(size=(30, n)).astype(np.float32)
+    call_add(*parts(X), change, some, kind(0))
+    np.testing.assert_allclose(some.reshape(40, n), W[:, :n] + X.T @ change, rtol=1e-4, atol=1e-5)
 
 
 def test_lanes_equal_dense_algebra_and_a_loop_of_fma_to_the_bit():

@@ -27,64 +27,65 @@ def test_compacted_rows_are_the_same_rows():
     assert found == len(np.unique(X[some].indices))
 
 
+def apart(X, some):
+    """Rows set apart, as (csr over new words, middle, own, words, order, n_shared)."""
+    n, nnz = len(some), int(np.diff(X.indptr)[some].sum())
+    table = np.zeros((X.shape[1] // 64 + 1, 4), np.uint64)
+    indptr, middle, own = np.empty(n + 1, np.int64), np.empty(n, np.int64), np.empty(n, np.float32)
+    indices, values = np.full(nnz, -1, np.int32), np.full(nnz, np.nan, np.float32)
+    words, order = np.full(X.shape[1], -1, np.int32), np.full(X.shape[1], -1, np.int32)
+    d, n_shared = rows.set_apart(
+        *parts(X), some, table, indptr, middle, indices, values, own, words, order
+    )
+    assert not table.any()  # left as it was found
+    assert np.all(words[d:] == -1)
+    small = sp.csr_matrix((values, indices, indptr), shape=(n, d))
+    return small, middle, own, words[:d], order[:d], n_shared
+
+
 @settings(deadline=None)  # the first call compiles
-@given(st.integers(0, 10_000), st.integers(0, 12), st.integers(1, 40))
+@given(st.integers(0, 10_000), st.integers(0, 12), st.integers(1, 200))
 def test_words_of_one_row_are_set_apart_from_shared_ones(seed, n, d):
     rng = np.random.default_rng(seed)
     X = sp.random(n, d, rng.random(), "csr", np.float32, random_state=rng)
-    indptr, indices, values = (array.copy() for array in parts(X))
-    used, indices[:] = np.unique(indices, return_inverse=True)
-    words, middle, own = used.astype(np.int32), np.empty(n, np.int64), np.empty(n, np.float32)
-    n_shared = rows.set_apart(indptr, indices, values, words, middle, own)
-    assert sorted(words) == used.tolist()
-    again = sp.csr_matrix((values, indices, indptr), shape=(n, len(words))).toarray()
-    assert np.array_equal(again, X.toarray()[:, words])
-    times = np.bincount(X.indices, minlength=d)[words]
+    some = rng.permutation(n)[: rng.integers(n + 1)].astype(np.int32)
+    small, middle, own, words, order, n_shared = apart(X, some)
+    times = np.bincount(X[some].indices, minlength=d)
+    assert words[order].tolist() == np.flatnonzero(times).tolist()
+    assert np.array_equal(small.toarray(), X[some].toarray()[:, words])
     if n_shared < len(words):
-        assert np.all(times[:n_shared] > 1)
-        assert np.all(times[n_shared:] == 1)
-        # Own words are numbered row by row.
-        assert [f for r in range(n) for f in indices[middle[r] : indptr[r + 1]]] == list(
-            range(n_shared, len(words))
-        )
+        assert np.all(times[words[:n_shared]] > 1)
+        assert np.all(times[words[n_shared:]] == 1)
     else:  # hardly any would be apart
-        assert 8 * np.count_nonzero(times == 1) < len(times) or len(times) == 0
-    for r in range(n):
-        assert np.all(indices[indptr[r] : middle[r]] < n_shared)
-        squares = values[middle[r] : indptr[r + 1]].astype(float) ** 2
+        assert 8 * np.count_nonzero(times == 1) < max(len(words), 1)
+    assert np.all(np.diff(words[:n_shared]) > 0)
+    assert np.all(np.diff(words[n_shared:]) > 0)
+    for r in range(len(some)):
+        begin, end = small.indptr[r], small.indptr[r + 1]
+        assert np.all(small.indices[begin : middle[r]] < n_shared)
+        assert np.all(small.indices[middle[r] : end] >= n_shared)
+        squares = small.data[middle[r] : end].astype(float) ** 2
         assert own[r] == pytest.approx(squares.sum(), rel=1e-5)
 
 
-def test_rows_are_prepared_in_one_go():
-    X = random_csr(30, 200, 0.05, 5)
-    some, place = np.array([4, 15, 29, 7], np.int32), np.full(200, -1, np.int32)
-    bits, groups = np.zeros(4, np.uint64), np.zeros(1, np.uint64)
-    indptr, middle, own = np.empty(5, np.int64), np.empty(4, np.int64), np.empty(4, np.float32)
-    indices, values = np.empty(200, np.int32), np.empty(200, np.float32)
-    words, order = np.empty(200, np.int32), np.empty(200, np.int32)
-    d, n_shared = rows.prepare(
-        *parts(X), some, place, bits, groups, indptr, middle, indices, values, own, words, order
+def test_words_are_set_apart_at_the_borders():
+    # Words 0, 63, 64 and 127 are the first and last of their 64; row 1 is empty, row 3 not asked.
+    X = np.zeros((5, 128), np.float32)
+    X[0, [0, 63, 64, 127]] = 1, 2, 3, 4
+    X[2, [0, 127]] = 5, 6
+    X[3, [63, 64]] = 7, 8
+    X[4, [0, 1]] = 9, 10
+    small, middle, own, words, order, n_shared = apart(
+        sp.csr_matrix(X), np.array([0, 1, 2, 4], np.int32)
     )
-    assert 0 < n_shared < d == len(np.unique(X[some].indices))
-    small = sp.csr_matrix((values[: indptr[-1]], indices[: indptr[-1]], indptr), shape=(4, d))
-    assert np.array_equal(small.toarray(), X[some].toarray()[:, words[:d]])
-    assert np.array_equal(order[:d], np.argsort(words[:d]))
-    assert np.all(place == -1)
-    assert not bits.any()
-    assert not groups.any()
-
-
-@given(st.lists(st.integers(0, 9000), unique=True), st.integers(0, 2))
-def test_numbers_are_put_in_order_without_sorting(numbers, repeats):
-    numbers = np.array(numbers, np.int32)
-    place, bits, groups = np.full(9001, -1, np.int32), np.zeros(141, "u8"), np.zeros(3, "u8")
-    order = np.empty(len(numbers), np.int32)
-    for _ in range(repeats + 1):
-        rows.in_order(numbers, place, bits, groups, order)
-        assert np.array_equal(order, np.argsort(numbers))
-        assert np.all(place == -1)  # left as it was found
-        assert not bits.any()
-        assert not groups.any()
+    assert n_shared == 2
+    assert words.tolist() == [0, 127, 1, 63, 64]
+    assert order.tolist() == [0, 2, 3, 4, 1]
+    assert (middle - small.indptr[:-1]).tolist() == [2, 0, 2, 1]
+    assert own.tolist() == [4 + 9, 0, 0, 100]
+    for nothing in ([], [1]):
+        *_, own, words, _, n_shared = apart(sp.csr_matrix(X), np.array(nothing, np.int32))
+        assert (len(words), n_shared, own.sum()) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(1, "f4"), (33, "i2"), (100_000, "f8")])

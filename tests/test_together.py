@@ -17,17 +17,20 @@ def solved_together(X, Y, c_pos, c_neg, eps, max_epochs, labels, prune=0.0):
     """The labels' weights word by word, as `Turned`, and row visits."""
     positives = sp.csc_matrix(Y[:, labels])
     squares = np.asarray(X.multiply(X).sum(axis=1)).ravel().astype(np.float32) + 1
-    indptr, indices, values = (array.copy() for array in parts(X))
-    n = X.shape[0]
-    used, indices[:] = np.unique(indices, return_inverse=True)
-    middle, own, words = np.empty(n, np.int64), np.empty(n, np.float32), used.astype(np.int32)
-    n_shared = rows.set_apart(indptr, indices, values, words, middle, own)
-    order = np.argsort(-words).astype(np.int32)
+    n, n_words = X.shape
+    indptr, middle, own = np.empty(n + 1, np.int64), np.empty(n, np.int64), np.empty(n, np.float32)
+    indices, values = np.empty(X.nnz, np.int32), np.empty(X.nnz, np.float32)
+    words, order = np.empty(n_words, np.int32), np.empty(n_words, np.int32)
+    table, all_rows = np.zeros((n_words // 64 + 1, 4), np.uint64), np.arange(n, dtype=np.int32)
+    d, n_shared = rows.set_apart(
+        *parts(X), all_rows, table, indptr, middle, indices, values, own, words, order
+    )
+    words, order = words[:d], order[:d][::-1].copy()
     problem = sparse.constant(
         indptr, middle, indices, values, squares, own, positives.indptr.astype(np.int64),
         positives.indices.astype(np.int32), labels, c_pos[labels], c_neg[labels],
     )  # fmt: skip
-    W, counts = np.zeros((n_shared, LANES), np.float32), np.zeros(len(words), np.int32)
+    W, counts = np.zeros(n_shared * LANES, np.float32), np.zeros(len(words), np.int32)
     size, *store, bias, stats = together.train(
         *problem, 3, np.float32(eps), max_epochs, np.float32(prune), counts,
         np.empty(len(words) + 1, np.float32), W, np.empty(n * LANES, np.float32),
@@ -91,10 +94,11 @@ def test_words_of_a_single_row_have_the_weights_of_the_optimum(scale, alone):
         np.testing.assert_allclose(W[label], slow, atol=2e-4)
 
 
-def test_descent_side_by_side_ignores_who_is_beside():
+@pytest.mark.parametrize("n_some", [4, 8, 9, 32, 36])  # 8 lanes, 32, and both
+def test_descent_side_by_side_ignores_who_and_how_many_are_beside(n_some):
     X, Y, c_pos, c_neg = side_by_side()
     all_labels, _ = train_together(X, Y, c_pos, c_neg, 0.05, 50, np.arange(40))
-    some = np.array([33, 2, 5, 30])
+    some = np.random.default_rng(n_some).permutation(40)[:n_some]
     few, _ = train_together(X, Y, c_pos, c_neg, 0.05, 50, some)
     assert np.array_equal(few, all_labels[some])
 

@@ -1,4 +1,8 @@
-"""Sparse primitives for LANES labels side by side, in LLVM vectors; see ``sparse``."""
+"""Sparse primitives for many labels side by side, in LLVM vectors; see ``sparse``.
+
+There are LANES of them, or as many as ``signs`` has bits where a function takes that: uint32, or
+uint8 for few labels. A lane has the same bits whatever the number of lanes.
+"""
 
 import platform
 
@@ -15,17 +19,37 @@ _I16 = ir.IntType(16)
 _VEC = ir.VectorType(F32, LANES)
 
 
-def _splat(builder, scalar):
-    undefined = ir.Constant(_VEC, ir.Undefined)
+def _splat(builder, scalar, width=LANES):
+    undefined = ir.Constant(ir.VectorType(F32, width), ir.Undefined)
     first = builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
-    zeros = ir.Constant(ir.VectorType(I32, LANES), [ir.Constant(I32, 0)] * LANES)
+    zeros = ir.Constant(ir.VectorType(I32, width), [ir.Constant(I32, 0)] * width)
     return builder.shuffle_vector(first, undefined, zeros)
 
 
-def _load_lanes(builder, pointer):
-    vector = builder.load(builder.bitcast(pointer, _VEC.as_pointer()))
+def _load_lanes(builder, pointer, width=LANES):
+    vector = builder.load(builder.bitcast(pointer, ir.VectorType(F32, width).as_pointer()))
     vector.align = 4
     return vector
+
+
+def _store_lanes(builder, vector, pointer):
+    builder.store(vector, builder.bitcast(pointer, vector.type.as_pointer())).align = 4
+
+
+def _sum_lanes(context, builder, sig, args, width):
+    """Code of ``lanes``."""
+    arrays = (pointer(context, builder, sig.args[i], args[i]) for i in (0, 1, 4, 5, 6))
+    ids, xs, weights, first, result = arrays
+
+    def step(k, acc):
+        offset = builder.mul(feature(builder, ids, k), ir.Constant(I64, width))
+        at = _load_lanes(builder, builder.gep(weights, [offset]), width)
+        x = _splat(builder, builder.load(builder.gep(xs, [k])), width)
+        return fused(builder, x, at, acc)
+
+    (total,) = unrolled(builder, args[2], args[3], 1, _load_lanes(builder, first, width), step)
+    _store_lanes(builder, total, result)
+    return context.get_dummy_value()
 
 
 @intrinsic
@@ -35,42 +59,35 @@ def lanes(typing, indices, values, start, stop, W, bias, out):
     Word after word in the order of the row: the same bits as a scalar loop of ``fma``.
     """
     sig = types.void(indices, values, types.int64, types.int64, W, bias, out)
-
-    def codegen(context, builder, sig, args):
-        arrays = (pointer(context, builder, sig.args[i], args[i]) for i in (0, 1, 4, 5, 6))
-        ids, xs, weights, first, result = arrays
-
-        def step(k, acc):
-            offset = builder.mul(feature(builder, ids, k), ir.Constant(I64, LANES))
-            at = _load_lanes(builder, builder.gep(weights, [offset]))
-            x = _splat(builder, builder.load(builder.gep(xs, [k])))
-            return fused(builder, x, at, acc)
-
-        (total,) = unrolled(builder, args[2], args[3], 1, _load_lanes(builder, first), step)
-        builder.store(total, builder.bitcast(result, _VEC.as_pointer())).align = 4
-        return context.get_dummy_value()
-
-    return sig, codegen
+    return sig, lambda *emit: _sum_lanes(*emit, LANES)
 
 
 @intrinsic
-def add_lanes(typing, indices, values, start, stop, change, W):
-    """``W[indices[k], j] += values[k] * change[j]`` over the row, j < LANES."""
-    sig = types.void(indices, values, types.int64, types.int64, change, W)
+def sum_lanes(typing, indices, values, start, stop, W, bias, out, signs):
+    """``lanes`` for as many lanes as ``signs`` has bits; W is (words * lanes,)."""
+    sig = types.void(indices, values, types.int64, types.int64, W, bias, out, signs)
+    return sig, lambda *emit: _sum_lanes(*emit, signs.bitwidth)
+
+
+@intrinsic
+def add_lanes(typing, indices, values, start, stop, change, W, signs):
+    """``W[indices[k], j] += values[k] * change[j]`` over the row, for every bit j of ``signs``."""
+    sig = types.void(indices, values, types.int64, types.int64, change, W, signs)
 
     def codegen(context, builder, sig, args):
         arrays = (pointer(context, builder, sig.args[i], args[i]) for i in (0, 1, 4, 5))
         ids, xs, steps, weights = arrays
+        width = signs.bitwidth
 
         def step(k, added):
-            offset = builder.mul(feature(builder, ids, k), ir.Constant(I64, LANES))
+            offset = builder.mul(feature(builder, ids, k), ir.Constant(I64, width))
             place = builder.gep(weights, [offset])
-            x = _splat(builder, builder.load(builder.gep(xs, [k])))
-            new = fused(builder, x, added, _load_lanes(builder, place))
-            builder.store(new, builder.bitcast(place, _VEC.as_pointer())).align = 4
+            x = _splat(builder, builder.load(builder.gep(xs, [k])), width)
+            new = fused(builder, x, added, _load_lanes(builder, place, width))
+            _store_lanes(builder, new, place)
             return added
 
-        unrolled(builder, args[2], args[3], 1, _load_lanes(builder, steps), step)
+        unrolled(builder, args[2], args[3], 1, _load_lanes(builder, steps, width), step)
         return context.get_dummy_value()
 
     return sig, codegen
@@ -81,67 +98,84 @@ def visit_lanes(
     typing, signs, margins, square, own, half_pos, half_neg, small, moving, alpha, first, extremes,
     change, bias,
 ):  # fmt: skip
-    """One row's step of dual descent for LANES labels; whether any dual variable moved.
+    """One row's step of dual descent for many labels; whether any dual variable moved.
 
-    ``alpha[first:first + LANES]``, dual variables times signs, belongs to the row and changes, and
-    so does ``bias``; bit j of ``signs`` (uint32) tells whether the row is positive for lane j;
+    Bit j of ``signs`` tells whether the row is positive for lane j. The row's dual variables times
+    signs, from ``alpha[first]`` on, change, and so does ``bias``;
     ``own`` is the part of ``square`` whose words are in no other row, and not in ``margins``;
     ``half_pos`` and ``half_neg`` are 1/(2C); ``moving`` is 1 for lanes that descend, else 0.
-    ``extremes`` (2, LANES) widens to hold the projected gradients; ``change`` receives what margins
+    ``extremes`` (2, lanes) widens to hold the projected gradients; ``change`` receives what margins
     per product gain.
 
-    All in vectors as wide as those of ``lanes`` and ``add_lanes``: a store that is narrower than
-    the load after it cannot be passed on, and the load waits until all stores before it are done.
+    All in vectors as wide as those of ``sum_lanes`` and ``add_lanes``: a store that is narrower
+    than the load after it cannot be passed on, and the load waits until all stores before it are
+    done.
     """
     sig = types.boolean(
-        types.uint32, margins, types.float32, types.float32, half_pos, half_neg, types.float32,
+        signs, margins, types.float32, types.float32, half_pos, half_neg, types.float32,
         moving, alpha, types.int64, extremes, change, bias,
     )  # fmt: skip
+    width = signs.bitwidth
 
     def codegen(context, builder, sig, args):
         def place(i):
             return pointer(context, builder, sig.args[i], args[i])
 
+        def load(pointer):
+            return _load_lanes(builder, pointer, width)
+
         def keep(vector, pointer):
-            builder.store(vector, builder.bitcast(pointer, _VEC.as_pointer())).align = 4
+            _store_lanes(builder, vector, pointer)
+
+        def all_of(scalar):
+            return _splat(builder, scalar, width)
 
         def choose(where, a, b):
             return builder.select(where, a, b)
 
-        margin, pos, neg, moves = (_load_lanes(builder, place(i)) for i in (1, 4, 5, 7))
-        zero, one, minus = (ir.Constant(_VEC, [v] * LANES) for v in (0.0, 1.0, -1.0))
-        positive = builder.bitcast(args[0], ir.VectorType(ir.IntType(1), LANES))
+        margin, pos, neg, moves = (load(place(i)) for i in (1, 4, 5, 7))
+        vector = ir.VectorType(F32, width)
+        zero, one, minus = (ir.Constant(vector, [v] * width) for v in (0.0, 1.0, -1.0))
+        positive = builder.bitcast(args[0], ir.VectorType(ir.IntType(1), width))
         sign, half = choose(positive, one, minus), choose(positive, pos, neg)
         kept = builder.gep(place(8), [args[9]])
-        signed = _load_lanes(builder, kept)
+        signed = load(kept)
         old = builder.fmul(sign, signed)
         gradient = builder.fsub(builder.fmul(sign, margin), one)
         # The weights of a row's own words are values times sign times alpha, so that their part of
         # the margin is own * sign * alpha.
-        pull = builder.fadd(_splat(builder, args[3]), half)
+        pull = builder.fadd(all_of(args[3]), half)
         gradient = builder.fadd(gradient, builder.fmul(old, pull))
         down = choose(builder.fcmp_ordered("<", gradient, zero), gradient, zero)
         projected = choose(builder.fcmp_ordered(">", old, zero), gradient, down)
         for row, order in enumerate((">", "<")):
-            at = builder.gep(place(10), [ir.Constant(I64, row * LANES)])
-            known = _load_lanes(builder, at)
+            at = builder.gep(place(10), [ir.Constant(I64, row * width)])
+            known = load(at)
             keep(choose(builder.fcmp_ordered(order, projected, known), projected, known), at)
-        whole = builder.fadd(_splat(builder, args[2]), half)
+        whole = builder.fadd(all_of(args[2]), half)
         new = builder.fsub(old, builder.fdiv(gradient, whole))
         new = choose(builder.fcmp_ordered(">", new, zero), new, zero)
         far = builder.or_(
-            builder.fcmp_ordered(">", projected, _splat(builder, args[6])),
-            builder.fcmp_ordered("<", projected, builder.fneg(_splat(builder, args[6]))),
+            builder.fcmp_ordered(">", projected, all_of(args[6])),
+            builder.fcmp_ordered("<", projected, builder.fneg(all_of(args[6]))),
         )
         delta = builder.fmul(choose(far, moves, zero), builder.fsub(new, old))
         step = builder.fmul(delta, sign)
         keep(builder.fadd(signed, step), kept)
         keep(step, place(11))
-        keep(builder.fadd(_load_lanes(builder, place(12)), step), place(12))
-        moved = builder.bitcast(builder.fcmp_unordered("!=", delta, zero), I32)
-        return builder.icmp_unsigned("!=", moved, ir.Constant(I32, 0))
+        keep(builder.fadd(load(place(12)), step), place(12))
+        mask = ir.IntType(width)
+        moved = builder.bitcast(builder.fcmp_unordered("!=", delta, zero), mask)
+        return builder.icmp_unsigned("!=", moved, ir.Constant(mask, 0))
 
     return sig, codegen
+
+
+@intrinsic
+def width(typing, signs):
+    """Lanes of an array of ``signs``, a constant of its type."""
+    bits = signs.dtype.bitwidth
+    return types.int64(signs), lambda *emit: ir.Constant(I64, bits)
 
 
 def _narrow_lanes(half):
@@ -234,19 +268,20 @@ def above(typing, values, thresholds):
 
 
 @intrinsic
-def large(typing, values, first, scale, least):
-    """Bit j is set where ``abs(scale * values[first + j]) >= least``, j < LANES."""
-    sig = types.uint64(values, types.int64, types.float32, types.float32)
+def large(typing, values, first, scale, least, signs):
+    """Bit j is set where ``abs(scale * values[first + j]) >= least``, for every bit j of signs."""
+    sig = types.uint64(values, types.int64, types.float32, types.float32, signs)
+    width = signs.bitwidth
 
     def codegen(context, builder, sig, args):
         base = pointer(context, builder, sig.args[0], args[0])
-        loaded = _load_lanes(builder, builder.gep(base, [args[1]]))
-        loaded = builder.fmul(loaded, _splat(builder, args[2]))
-        least = _splat(builder, args[3])
+        loaded = _load_lanes(builder, builder.gep(base, [args[1]]), width)
+        loaded = builder.fmul(loaded, _splat(builder, args[2], width))
+        least = _splat(builder, args[3], width)
         mask = builder.or_(
             builder.fcmp_ordered(">=", loaded, least),
             builder.fcmp_ordered("<=", loaded, builder.fneg(least)),
         )
-        return builder.zext(builder.bitcast(mask, ir.IntType(LANES)), I64)
+        return builder.zext(builder.bitcast(mask, ir.IntType(width)), I64)
 
     return sig, codegen

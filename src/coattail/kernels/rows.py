@@ -3,7 +3,24 @@
 import numpy as np
 from numba import njit
 
-from coattail.kernels.sparse import lowest_bit, prefetch
+from coattail.kernels.sparse import count_bits, lowest_bit, prefetch
+
+LINE = 16  # four-byte values in a cache line
+AHEAD = 4  # rows ahead at which one is asked for
+OWN, SHARED, OWN_BEFORE, SHARED_BEFORE = range(4)  # columns of the table of ``set_apart``
+
+
+@njit(nogil=True, cache=True)
+def _ask_ahead(indptr, indices, values, rows, r):
+    """Bring near the rows after the r-th; no effect on any value."""
+    # In steps: where a row begins, then its words. Each is a wait for main memory.
+    if r + 2 * AHEAD < rows.shape[0]:
+        prefetch(indptr, rows[r + 2 * AHEAD])
+    if r + AHEAD < rows.shape[0]:
+        ahead = rows[r + AHEAD]
+        for p in range(indptr[ahead], indptr[ahead + 1], LINE):
+            prefetch(indices, p)
+            prefetch(values, p)
 
 
 @njit(nogil=True, cache=True)
@@ -16,14 +33,7 @@ def compact(indptr, indices, values, rows, place, sub_indptr, sub_indices, sub_v
     k = 0
     sub_indptr[0] = 0
     for r in range(rows.shape[0]):
-        # In steps: where a row begins, then its words. Each is a wait for main memory.
-        if r + 8 < rows.shape[0]:
-            prefetch(indptr, rows[r + 8])
-        if r + 4 < rows.shape[0]:
-            ahead = rows[r + 4]
-            for p in range(indptr[ahead], indptr[ahead + 1], 16):  # a cache line
-                prefetch(indices, p)
-                prefetch(values, p)
+        _ask_ahead(indptr, indices, values, rows, r)
         i = rows[r]
         for p in range(indptr[i], indptr[i + 1]):
             f = indices[p]
@@ -41,90 +51,73 @@ def compact(indptr, indices, values, rows, place, sub_indptr, sub_indices, sub_v
 
 
 @njit(nogil=True, cache=True)
-def set_apart(indptr, indices, values, words, middle, own):
-    """Reorder the words of compacted rows: shared ones first, then those that no other row has.
+def set_apart(
+    indptr, indices, values, rows, table, sub_indptr, middle, sub_indices, sub_values, own, words,
+    order,
+):  # fmt: skip
+    """Copy some rows, words that only one of them has behind those that they share.
 
     Shared words of row r end at ``middle[r]``, and ``own[r]`` is the sum of squares of the others.
-    Words are numbered anew in ``indices`` and ``words``: shared ones, then own ones row by row.
-    Returns the number of shared words. Where hardly a word would be apart all count as shared.
+    Words are numbered anew, shared ones first, each kind by their old numbers, which ``words``
+    receives; ``order`` lists the new numbers by the old ones; both have room enough. Where hardly a
+    word would be apart all count as shared. Returns the numbers of words and of shared ones.
+
+    A word is a bit: ``table`` (words // 64 + 1, 4) of uint64 holds, for 64 words, which of them
+    only one row has, which of them more, and how many of each kind are before. That is small enough
+    for the nearest cache, where a number for every word is not, and nothing has to be guessed. It
+    is scratch of zeros, and left so.
     """
-    n, d = indptr.shape[0] - 1, words.shape[0]
-    times = np.zeros(d, np.uint8)
-    for p in range(indptr[n]):
-        times[indices[p]] = times[indices[p]] << 1 | 1
-    number, n_shared = np.empty(d, np.int32), 0
-    for f in range(d):
-        number[f] = n_shared if times[f] > 1 else -1
-        n_shared += times[f] > 1
-    if 8 * (d - n_shared) < d:
-        middle[:] = indptr[1:]
-        own[:] = 0
-        return d
-    old, alone = words.copy(), n_shared
-    for f in range(d):
-        if number[f] >= 0:
-            words[number[f]] = old[f]
-    longest = 0
-    for r in range(n):
-        longest = max(longest, indptr[r + 1] - indptr[r])
-    aside, aside_values = np.empty(longest + 1, np.int32), np.empty(longest + 1, np.float32)
-    for r in range(n):
-        k, count, square = indptr[r], 0, np.float32(0.0)
-        for p in range(indptr[r], indptr[r + 1]):
-            f, x = indices[p], values[p]
-            # Which of the two it is cannot be guessed: both are written, one of them stays.
-            aside[count], aside_values[count] = f, x
-            indices[k], values[k] = number[f], x
-            own_word = number[f] < 0
-            count += own_word
-            k += not own_word
-        middle[r] = k
-        for c in range(count):
-            indices[k + c], values[k + c] = alone, aside_values[c]
-            words[alone] = old[aside[c]]
-            square += aside_values[c] * aside_values[c]
-            alone += 1
-        own[r] = square
-    return n_shared
-
-
-@njit(nogil=True, cache=True)
-def in_order(numbers, place, bits, groups, order):
-    """Places of distinct numbers in increasing order of these, into ``order``.
-
-    A number is a bit of ``bits``, whose words are bits of ``groups``: far cheaper than sorting, and
-    the cost is that of the numbers. ``place`` is scratch of -1, the others of zeros; left so.
-    """
-    six, low = np.uint64(6), np.uint64(63)
-    for k in range(numbers.shape[0]):
-        word = np.uint64(numbers[k])
-        place[numbers[k]] = k
-        bits[word >> six] |= np.uint64(1) << (word & low)
-        word >>= six
-        groups[word >> six] |= np.uint64(1) << (word & low)
-    found = 0
-    for g in range(groups.shape[0]):
-        while groups[g]:
-            w = 64 * g + lowest_bit(groups[g])
-            groups[g] &= groups[g] - np.uint64(1)
-            while bits[w]:
-                number = 64 * w + lowest_bit(bits[w])
-                bits[w] &= bits[w] - np.uint64(1)
-                order[found] = place[number]
-                place[number] = -1
-                found += 1
-
-
-@njit(nogil=True, cache=True)
-def prepare(
-    indptr, indices, values, rows, place, bits, groups, sub_indptr, middle, sub_indices, sub_values,
-    own, words, order,
-):  # fmt: skip
-    """``compact``, ``set_apart`` and ``in_order`` in one.
-
-    ``words`` and ``order`` have room enough. Returns the numbers of words and of shared ones.
-    """
-    d = compact(indptr, indices, values, rows, place, sub_indptr, sub_indices, sub_values, words)
-    n_shared = set_apart(sub_indptr, sub_indices, sub_values, words[:d], middle, own)
-    in_order(words[:d], place, bits, groups, order[:d])
-    return d, n_shared
+    one, two, six, low = np.uint64(1), np.uint64(2), np.uint64(6), np.uint64(63)
+    sub_indptr[0] = 0
+    for r in range(rows.shape[0]):
+        _ask_ahead(indptr, indices, values, rows, r)
+        i = rows[r]
+        sub_indptr[r + 1] = sub_indptr[r] + indptr[i + 1] - indptr[i]
+        for p in range(indptr[i], indptr[i + 1]):
+            f = np.uint64(indices[p])
+            w, bit = f >> six, one << (f & low)
+            known = table[w, OWN]
+            table[w, SHARED] |= known & bit
+            table[w, OWN] = known | bit
+    n_shared, n_own = 0, 0
+    for w in range(table.shape[0]):
+        n_shared += count_bits(table[w, SHARED])
+        n_own += count_bits(table[w, OWN] ^ table[w, SHARED])
+    if 7 * n_own < n_shared:
+        n_shared, n_own = n_shared + n_own, 0
+        table[:, SHARED] = table[:, OWN]
+    k, shared, alone = 0, 0, n_shared
+    for w in range(table.shape[0]):
+        left = table[w, OWN]
+        table[w, OWN] ^= table[w, SHARED]
+        table[w, SHARED_BEFORE], table[w, OWN_BEFORE] = shared, alone
+        while left:
+            bit = left & (~left + one)
+            is_own = table[w, OWN] & bit != 0
+            number = alone if is_own else shared
+            words[number], order[k] = 64 * w + lowest_bit(left), number
+            alone += is_own
+            shared += not is_own
+            left ^= bit
+            k += 1
+    for r in range(rows.shape[0]):
+        _ask_ahead(indptr, indices, values, rows, r)
+        # Shared words from the row's begin on, own ones from its end back. Which of the two it is
+        # cannot be guessed: a word is written to both places, and one of them is written again.
+        front, back = np.uint64(sub_indptr[r]), np.uint64(sub_indptr[r + 1] - 1)
+        i, square = rows[r], np.float32(0.0)
+        for p in range(indptr[i], indptr[i + 1]):
+            f, x = np.uint64(indices[p]), values[p]
+            w, place = f >> six, f & low
+            is_own = table[w, OWN] >> place & one
+            kind = is_own ^ one
+            before = np.uint64(count_bits(table[w, kind] & ((one << place) - one)))
+            number = table[w, kind + two] + before
+            sub_indices[front], sub_values[front] = number, x
+            sub_indices[back], sub_values[back] = number, x
+            square += np.float32(is_own) * x * x
+            front += kind
+            back -= is_own
+        middle[r], own[r] = front, square
+    table[:] = 0
+    return n_shared + n_own, n_shared

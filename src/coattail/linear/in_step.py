@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from coattail.arrays import Parts
 from coattail.kernels import together
 from coattail.kernels.lanes import LANES
-from coattail.kernels.rows import prepare
+from coattail.kernels.rows import set_apart
 from coattail.kernels.scratch import kept, lasting, remember, scratch, whole
 from coattail.kernels.sparse import constant
 from coattail.linear.params import PltParams
@@ -48,36 +48,31 @@ def apart(
     indices, values = scratch("indices", nnz, np.int32), scratch("values", nnz, np.float32)
     own, room = np.empty(n, np.float32), min(nnz, n_words)
     words, order = scratch("words", room, np.int32), scratch("order", room, np.int32)
-    d, n_shared = prepare(
-        *csr, *constant(texts), *marks(n_words), indptr, middle, indices, values, own, words, order
+    table = kept("table", 4 * (n_words // 64 + 1), np.uint64).reshape(-1, 4)
+    d, n_shared = set_apart(
+        *csr, *constant(texts), table, indptr, middle, indices, values, own, words, order
     )
     arrays = constant(indptr, middle, indices, values, squares[texts], own)
     return Apart(arrays, words[:d], order[:d], n_shared)
 
 
-def marks(n_words: int) -> tuple[NDArray, NDArray, NDArray]:
-    """Scratch of this thread as ``prepare`` takes it: a place and a bit for every word, and a bit
-    for 64 of these.
-    """
-    return (
-        kept("place", n_words, np.int32, -1),
-        kept("bits", n_words // 64 + 1, np.uint64),
-        kept("groups", n_words // 4096 + 1, np.uint64),
-    )
-
-
 def solve_in_step(
-    rows: Apart, group: Group, params: PltParams, max_epochs: int, output: int, few: bool
+    rows: Apart,
+    group: Group,
+    params: PltParams,
+    max_epochs: int,
+    output: int,
+    child_type: DTypeLike,
 ) -> Turned:
     """Train one group of outputs in step, on all the rows; releases the GIL while it works.
 
-    Outputs are counted from ``output``, in 16 bits where they are ``few``.
+    Outputs are counted from ``output``.
     """
     problem = constant(group.first, group.rows, group.keys, group.c_pos, group.c_neg)
     limits = (params.seed, np.float32(params.eps), max_epochs, np.float32(params.prune))
     n, d = len(rows.arrays[1]), len(rows.words)
     counts = np.zeros(d, np.int32)
-    W = kept("W", rows.n_shared * LANES, np.float32).reshape(-1, LANES)
+    W = kept("W", rows.n_shared * LANES, np.float32)
     size, *store, bias, _ = together.train(
         *rows.arrays, *problem, *limits, counts, scratch("w", d + 1, np.float32), W,
         scratch("alpha", n * LANES, np.float32), *(whole(n, 1 << 16, t) for n, t in STORE.items()),
@@ -86,7 +81,6 @@ def solve_in_step(
         remember(name, array)
     used = int(np.count_nonzero(counts))
     words, entries = lasting("words", used, np.int32), lasting("entries", used, np.int32)
-    child = lasting("child", size, np.uint16 if few else np.int32)
-    weight = lasting("weight", size, np.float32)
+    child, weight = lasting("child", size, child_type), lasting("weight", size, np.float32)
     together.turn(counts, *store, rows.order, rows.words, output, words, entries, child, weight)
     return Turned(words, entries, child, weight, bias)

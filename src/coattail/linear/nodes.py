@@ -35,6 +35,7 @@ class NodeProblems:
         The texts below every node. Children of a node are consecutive, and so are their texts.
     label_first, label_texts : int (labels + 1,), int32
         The texts of label ``tree.label_order[j]`` are ``label_texts[first[j]:first[j + 1]]``.
+    child_type : of the number of an output within its node
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class NodeProblems:
         self.rows = _rows_below(tree, Y)
         self.texts = np.diff(self.rows.indptr).astype(np.int64)
         self.label_first, self.label_texts = _texts_of(tree.label_order, Y)
+        most = (np.diff(tree.first_child) + np.diff(tree.first_label)).max()
+        self.child_type = np.uint16 if most <= np.iinfo(np.uint16).max else np.int32
         self.node_weight = np.ones(tree.n_nodes)
         for depth in range(1, tree.depth + 1):
             level = tree.nodes_at(depth)
@@ -85,15 +88,16 @@ class NodeProblems:
         """Outputs start..stop of a node, trained, their weights word by word."""
         texts, params = self._texts(node), self.params
         group = self._group(node, texts, start, stop)
-        few = self.n_outputs(node) <= np.iinfo(np.uint16).max
         if params.loss == "squared_hinge" and self.is_shared(node):
             # Where texts are very many an epoch teaches more, and the largest violation, which
             # ends a descent, is an ever stricter test.
             epochs = max(params.max_visits // max(len(texts), 1), EPOCHS)
             rows = apart(self.csr, self.squares, texts, self.n_words)
-            return solve_in_step(rows, group, params, min(params.max_epochs, epochs), start, few)
+            return solve_in_step(
+                rows, group, params, min(params.max_epochs, epochs), start, self.child_type
+            )
         found = solve.solve(self._compacted(texts), group, params)
-        child: NDArray[Any] = np.empty(len(found.words), np.uint16 if few else np.int32)
+        child: NDArray[Any] = np.empty(len(found.words), self.child_type)
         weight = np.empty_like(found.weights)
         arrays = constant(found.start, found.stop, found.words, found.weights)
         place = kept("place", self.n_words, np.int32, -1)
