@@ -39,12 +39,10 @@ def candidates(what: str, trees: int) -> Iterator[Candidate]:
         for c in (0.5, 1.0, 2.0, 5.0, 10.0):
             yield f"fastxml C={c:g}", None, {"model": "fastxml", "trees": trees, "C": c}
     else:
-        for seed in (0, 10, 20):
-            shape = {"method": "balanced", "trees": 3, "seed": seed}
-            yield f"parabel seed={seed}", shape, {"model": "plt"}
-        for prune in (0.05, 0.01):
-            shape = {"method": "balanced", "trees": 3}
-            yield f"parabel prune={prune}", shape, {"model": "plt", "prune": prune}
+        for prune in (0.1, 0.05):
+            for seed in (0, 10, 20):
+                shape = {"method": "balanced", "trees": 3, "seed": seed}
+                yield f"parabel {prune=} {seed=}", shape, {"model": "plt", "prune": prune}
 
 
 def main() -> None:
