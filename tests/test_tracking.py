@@ -70,6 +70,14 @@ def shown(records: dict[str, RunRecord]) -> Shown:
     )
 
 
+def test_a_curve_holds_what_was_learned_and_not_how_fast(project):
+    with tracking.stage("train_deep", "toy", Toy()) as run:
+        for step, speed in enumerate((523.4, 611.9)):
+            run.log({"loss": 0.5 / (step + 1), "texts_per_second": speed}, step)
+        run.curve("curve.csv")
+    assert Path("curve.csv").read_text() == "step,loss\n0,0.5\n1,0.25\n"
+
+
 def test_a_stage_is_a_child_run_with_params_metrics_and_environment(project):
     with tracking.stage("train_linear", "dismec", Toy(C=2.0)) as run:
         run.log({"loss": 0.5}, step=1)

@@ -47,8 +47,12 @@ class StageRun:
         self.record.tags.update({key: str(value) for key, value in facts.items()})
 
     def curve(self, path: str | Path) -> None:
-        """The numbers logged so far as CSV, one row per step, for `dvc plots`."""
-        names = list(dict.fromkeys(point.key for point in self.record.history))
+        """The numbers logged so far as CSV, one row per step, for `dvc plots`.
+
+        Without speeds: the same training has to give the same bytes.
+        """
+        keys = dict.fromkeys(point.key for point in self.record.history)
+        names = [key for key in keys if not key.endswith("_per_second")]
         rows: dict[int, dict[str, float]] = {}
         for point in self.record.history:
             rows.setdefault(point.step, {})[point.key] = point.value
