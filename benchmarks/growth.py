@@ -14,8 +14,8 @@ The last column is seconds (tree and training) per nnz x log2 L, relative to the
 proportional, 1.2 is a fifth more than that; before it, in how many leaves a text is trained and how
 often for a block of outputs. --representation and --regroup are those of the tree (docs/models.md).
 
-Memory that nobody has used for a while can be slow to get on a virtual machine (2 to 3 s a GiB on
-ours, which gives free memory back to its host). Only large sizes feel that, and it is not what is
+Memory that nobody has used for a while can be slow to get on a virtual machine (ours
+gives free memory back to its host). Only large sizes feel that, and it is not what is
 measured, so a process takes some gigabytes before the clock and keeps them to itself. Every size
 also runs once without: its seconds are shown as ``cold s``, and the peak of memory is that run's.
 
