@@ -1,10 +1,21 @@
-"""Settings of the report."""
+"""Settings of the last stages, `report` and `publish`."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from pydantic import Field
 
 from coattail.config import Params
+
+
+class PublishParams(Params):
+    """Section `publish` of params.yaml."""
+
+    best_by: str = Field("psp_at_5", description="test metric that names the best candidate")
+    models: Literal["all", "best", "none"] = Field(
+        "best", description="whose models are logged to MLflow; the best one is registered"
+    )
 
 
 class ReportParams(Params):

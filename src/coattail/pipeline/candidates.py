@@ -10,6 +10,15 @@ from typing import Any
 
 from coattail.config import suggestion
 from coattail.errors import ConfigError
+import json
+from collections import Counter
+from functools import cached_property
+import numpy as np
+import scipy.sparse as sp
+from coattail import text
+from coattail.arrays import Ragged, TopK, atomic_folder
+from coattail.errors import ConfigError, ModelError
+from coattail.features import Features
 
 log = logging.getLogger("coattail")
 
@@ -150,3 +159,11 @@ def remove_strays(
 
 FOLDERS = ("plt", "augmented", "models", "ranked", "runs")
 """Folders of data/ with one entry per variant."""
+
+
+def chain_of(name: str, known: dict[str, Candidate]) -> dict[str, Candidate]:
+    """A candidate and, through its sources, everything it ranks with."""
+    found = {name: known[name]}
+    for source in known[name].sources:
+        found |= chain_of(source, known)
+    return found

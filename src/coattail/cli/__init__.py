@@ -1,0 +1,1 @@
+"""The `coattail` command; each command imports what it needs, so that --help is instant."""

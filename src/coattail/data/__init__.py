@@ -1,0 +1,1 @@
+"""From a dataset's name to arrays: download, read, preprocess, `Features`, augment."""

@@ -1,0 +1,1 @@
+"""Readers and writers of files: documents, the XMC format, lines, word vectors."""

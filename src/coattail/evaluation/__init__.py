@@ -1,0 +1,1 @@
+"""How good a ranking is: metrics, intervals, every candidate scored, the leaderboard."""

@@ -1,0 +1,1 @@
+"""More than one run: queue, tune, compare, exchange, trace back."""

@@ -1,0 +1,1 @@
+"""Where compiled kernels are kept, the threads that run them, the memory they use."""

@@ -1,0 +1,1 @@
+"""Binary linear problems, compiled: squared hinge (active sets, in lockstep), logistic."""

@@ -1,0 +1,1 @@
+"""What is known of labels: frequency, propensity, weights, and the trees over them."""

@@ -1,0 +1,1 @@
+"""Everything with fit, predict, save and load: linear, deep, and models of rankings."""

@@ -1,0 +1,1 @@
+"""Networks as the pipeline sees them: fit, predict, save, load, explain."""

@@ -1,0 +1,1 @@
+"""Networks and their parts: tensors in, tensors out; no files, no training."""

@@ -1,0 +1,1 @@
+"""How one network is fitted: the loop, its start, optimiser, threads, processes."""

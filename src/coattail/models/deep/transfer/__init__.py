@@ -1,0 +1,1 @@
+"""HTTN and its rivals: head classifiers lend to the tail."""

@@ -1,0 +1,1 @@
+"""Models that read rankings: calibration, rerank, ensembles, boosted evidence."""

@@ -1,0 +1,1 @@
+"""What params.yaml means: sections, overlays, candidates, and how a stage starts."""

@@ -1,0 +1,41 @@
+"""A bundle: one folder with everything that a candidate needs."""
+
+from __future__ import annotations
+import json
+import shutil
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from coattail.arrays import TopK, atomic_folder
+from coattail.errors import ConfigError, ModelError
+from coattail.features import Features
+from coattail.featurizer import Featurizer
+from coattail.pipeline import Candidate, candidates, chain_of
+from coattail.serve import LISTED
+from coattail.serve import Tagger
+from coattail.serve import _load
+
+
+def bundle(folder: str | Path, name: str, known: dict[str, Candidate], data: Path) -> Path:
+    """Write the bundle of a candidate of ``data`` to ``folder``."""
+    chain = chain_of(name, known)
+    with atomic_folder(folder) as out:
+        for part in chain:
+            shutil.copytree(data / "models" / part, out / "models" / part)
+        for path in (
+            "tfidf/words.txt",
+            "tfidf/idf.npy",
+            "tokens/vocabulary.txt",
+            "labels/names.txt",
+        ):
+            (out / "features" / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(data / "features" / path, out / "features" / path)
+        content = {
+            "candidate": name,
+            "chain": {
+                part: {"stage": one.stage, "sources": list(one.sources)}
+                for part, one in chain.items()
+            },
+        }
+        (out / "bundle.json").write_text(json.dumps(content, indent=1) + "\n")
+    return Path(folder)

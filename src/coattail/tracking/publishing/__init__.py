@@ -1,0 +1,1 @@
+"""The leaf of the pipeline in MLflow: one run per candidate, models, pages."""
