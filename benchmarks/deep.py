@@ -174,10 +174,10 @@ def contenders(arguments: argparse.Namespace) -> dict[str, Any]:
 
     from coattail.arrays import Ragged, best_first
     from coattail.config import parse as check
-    from coattail.deep import data
-    from coattail.deep.build import build
-    from coattail.deep.fitting import build_net, start_weights
-    from coattail.deep.params import DeepParams
+    from coattail.models.deep import batching
+    from coattail.models.deep.deep_models import build
+    from coattail.models.deep.deep_params import DeepParams
+    from coattail.models.deep.training.fitting import build_net, start_weights
 
     def drawn() -> tuple[Ragged, sp.csr_matrix, np.ndarray]:
         tokens, labels, vectors = corpus(arguments)
@@ -206,8 +206,8 @@ def contenders(arguments: argparse.Namespace) -> dict[str, Any]:
 
         def first_loss(self) -> float:
             rows = np.arange(BATCH)
-            batch = data.pad(self.tokens, rows, MAX_TOKENS, "cpu")
-            targets = data.dense_targets(self.Y, rows, "cpu")
+            batch = batching.pad(self.tokens, rows, MAX_TOKENS, "cpu")
+            targets = batching.dense_targets(self.Y, rows, "cpu")
             generator = torch.Generator().manual_seed(0)
             return float(self.untrained().backward(batch, targets, None, generator))
 

@@ -23,10 +23,11 @@ import scipy.sparse as sp
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from coattail.arrays import topk_of_csr
-from coattail.demo import DemoParams, generate
-from coattail.features import Features
-from coattail.labels import BANDS, counts
-from coattail.prepare import PreprocessParams, prepare
+from coattail.data.corpus import PreprocessParams
+from coattail.data.demo_corpus import DemoParams, generate
+from coattail.data.features import Features
+from coattail.data.preprocess import prepare
+from coattail.labels.frequency import BANDS, counts
 
 
 def main() -> None:

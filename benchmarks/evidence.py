@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from coattail.arrays import TopK
-from coattail.features import Features
-from coattail.naming import Names
-from coattail.trade_off import RerankParams, learn
+from coattail.data.features import Features
+from coattail.models.ranking.name_evidence import Names
+from coattail.models.ranking.trade_off import RerankParams, learn
 
 
 def main() -> None:

@@ -20,9 +20,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from coattail.arrays import TopK
-from coattail.features import Features
-from coattail.metrics import judge
-from coattail.rerank import Reranker, RerankParams
+from coattail.data.features import Features
+from coattail.evaluation.metrics import judge
+from coattail.models.ranking.rerank import Reranker
+from coattail.models.ranking.trade_off import RerankParams
 
 POWERS = np.round(np.arange(0, 2.01, 0.1), 1)
 LOSSES = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)

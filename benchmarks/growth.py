@@ -3,7 +3,8 @@
     python benchmarks/growth.py --labels 10000,100000,670000 --threads 2 --work FOLDER
     python benchmarks/growth.py --labels 10000,100000 --peers PEERS --bench ../shared/bench
 
-The generated corpus (coattail.demo) at every size: 0.75 texts per label, as Amazon-670K has, and a
+The generated corpus (coattail.data.demo_corpus) at every size: 0.75 texts per label, as Amazon-670K
+has, and a
 language whose words grow with the square root of the labels, as words do with texts (129,000 at
 670,000 labels; Amazon-670K has 136,000). Features are those of preprocess; the labels are the
 complete ones, since most rare labels have no text left after the loss. Every size trains in a
@@ -43,15 +44,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail import tree
-from coattail.demo import DemoParams, generate
-from coattail.features import Features
+from coattail.data.corpus import PreprocessParams
+from coattail.data.demo_corpus import DemoParams, generate
+from coattail.data.features import Features
+from coattail.data.formats.xmc import write_xmc
+from coattail.data.preprocess import prepare
 from coattail.kernels.lanes import LANES
-from coattail.linear.nodes import NodeProblems
-from coattail.linear.params import PltParams
-from coattail.linear.plt import Plt
-from coattail.prepare import PreprocessParams, prepare
-from coattail.xmc import write_xmc
+from coattail.labels import tree, tree_building, tree_params
+from coattail.models.linear.linear_params import PltParams
+from coattail.models.linear.node_problems import NodeProblems
+from coattail.models.linear.plt import Plt
 
 TEST = 5000  # texts to predict
 SECONDS = 20  # that a run lasts, at least
@@ -197,10 +199,10 @@ def hits(features: Features, labels: NDArray[np.integer[Any]]) -> float:
     return float(np.asarray(Y[rows, np.maximum(labels, 0).ravel()]).mean())
 
 
-def shape_of(n_labels: int, arguments: argparse.Namespace) -> tree.ShallowTree:
+def shape_of(n_labels: int, arguments: argparse.Namespace) -> tree_params.ShallowTree:
     """As many levels as bring the root nearest to GROUP children."""
     leaves = 2 ** math.ceil(math.log2(n_labels / LEAF))
-    return tree.ShallowTree(
+    return tree_params.ShallowTree(
         leaf=LEAF,
         group=GROUP,
         levels=max(1, round(math.log(leaves, GROUP))),
@@ -214,14 +216,14 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     X, Y, Xt = features.X("train"), features.complete("train"), features.X("test")
     few = X[:1500], Y[:1500]  # kernels are compiled, or read from their cache, before the clock
     shape = shape_of(sizes_of(features)["labels"], arguments)
-    for some in (shape, tree.BalancedTree()):  # nodes of many outputs, and of two
-        Plt(PltParams(), tree.build(some, *few)).fit(*few).predict(Xt[:10], 5)
+    for some in (shape, tree_params.BalancedTree()):  # nodes of many outputs, and of two
+        Plt(PltParams(), tree_building.build(some, *few)).fit(*few).predict(Xt[:10], 5)
     if not arguments.cold:
         take_memory()
     times: list[tuple[float, float]] = []
     while np.sum(times) < SECONDS and not (arguments.cold and times):
         start = time.perf_counter()
-        trees = tree.build(shape, X, Y)
+        trees = tree_building.build(shape, X, Y)
         middle_of = time.perf_counter()
         model = Plt(PltParams(), trees).fit(X, Y)
         times.append((middle_of - start, time.perf_counter() - middle_of))

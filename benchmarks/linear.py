@@ -87,8 +87,8 @@ def parse() -> argparse.Namespace:
 
 
 def write_xmc_files(arguments: argparse.Namespace) -> None:
-    from coattail.features import Features
-    from coattail.xmc import write_xmc
+    from coattail.data.features import Features
+    from coattail.data.formats.xmc import write_xmc
 
     features = Features(arguments.features)
     for split in ("train", "test"):
@@ -121,23 +121,26 @@ def child(arguments: argparse.Namespace) -> None:
     os.environ["COATTAIL_THREADS"] = str(arguments.threads)
     import numpy as np
 
-    from coattail import tree
     from coattail.config import parse
-    from coattail.linear.build import build, load
-    from coattail.linear.ovr import Ovr
-    from coattail.linear.params import LinearParams, OvrParams
-    from coattail.xmc import read_xmc
+    from coattail.data.formats.xmc import read_xmc
+    from coattail.labels import tree_building
+    from coattail.labels import tree_params as tree_params_
+    from coattail.models.linear.linear_models import build, load
+    from coattail.models.linear.linear_params import LinearParams, OvrParams
+    from coattail.models.linear.ovr import Ovr
 
     shape, values = OURS[arguments.child]
     params = parse(values, LinearParams, arguments.child)
     tree_params = None
     if shape:
-        tree_params = parse(shape | {"seed": arguments.seed}, tree.TreeParams, arguments.child)
+        tree_params = parse(
+            shape | {"seed": arguments.seed}, tree_params_.TreeParams, arguments.child
+        )
     (X, Y), (Xt, _) = (read_xmc(arguments.out / f"{s}.txt") for s in ("train", "test"))
     result: dict[str, Any] = {"threads": arguments.threads, "load": list(os.getloadavg())}
 
     def fit(X: Any, Y: Any) -> Any:
-        trees = tree.build(tree_params, X, Y) if tree_params else None
+        trees = tree_building.build(tree_params, X, Y) if tree_params else None
         return build(params, trees).fit(X, Y)
 
     start = time.perf_counter()

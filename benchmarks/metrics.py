@@ -15,8 +15,9 @@ from types import ModuleType
 import numpy as np
 import scipy.sparse as sp
 
-from coattail import labels, metrics
 from coattail.arrays import TopK
+from coattail.evaluation import metrics
+from coattail.labels import frequency
 
 REFERENCE = Path(__file__).parents[1].parent / "shared" / "bench" / "evaluate.py"
 TRAINING_TEXTS = 1_000_000
@@ -59,8 +60,8 @@ def main() -> None:
     args = parser.parse_args()
 
     topk, Y = case(args.texts, args.labels)
-    counts = labels.counts(Y)
-    q, bands = labels.inverse_propensity(counts, TRAINING_TEXTS), labels.bands(counts)
+    counts = frequency.counts(Y)
+    q, bands = frequency.inverse_propensity(counts, TRAINING_TEXTS), frequency.bands(counts)
     metrics.score(*case(100, args.labels), q, bands)  # compile
     runs = []
     for _ in range(args.repeats):

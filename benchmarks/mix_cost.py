@@ -18,9 +18,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from coattail.config import parse
-from coattail.deep.build import build
-from coattail.deep.params import DeepParams
-from coattail.features import Features
+from coattail.data.features import Features
+from coattail.models.deep.deep_models import build
+from coattail.models.deep.deep_params import DeepParams
 
 COMMON = {
     "none": {},

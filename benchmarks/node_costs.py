@@ -20,14 +20,14 @@ from pathlib import Path
 import numpy as np
 from growth import shape_of, sizes_of
 
-from coattail import tree
-from coattail.features import Features
-from coattail.kernels import together
+from coattail.data.features import Features
 from coattail.kernels.lanes import LANES
-from coattail.kernels.scratch import kept, scratch
-from coattail.linear.in_step import apart
-from coattail.linear.nodes import EPOCHS, NodeProblems
-from coattail.linear.params import PltParams
+from coattail.kernels.runtime.scratch import kept, scratch
+from coattail.kernels.solvers import lockstep
+from coattail.labels import tree_building
+from coattail.models.linear.linear_params import PltParams
+from coattail.models.linear.node_problems import EPOCHS, NodeProblems
+from coattail.models.linear.node_solver import apart
 
 TEXTS = 300_000  # of a level that are looked at, about
 
@@ -40,7 +40,7 @@ def main() -> None:
     arguments = parser.parse_args()
     features = Features(arguments.features)
     X, Y = features.X("train"), features.complete("train")
-    (built,) = tree.build(shape_of(sizes_of(features)["labels"], arguments), X, Y)
+    (built,) = tree_building.build(shape_of(sizes_of(features)["labels"], arguments), X, Y)
     os.environ["COATTAIL_THREADS"] = "1"
     problems = NodeProblems(PltParams(), built, X, Y, None)
     heads = "depth | nodes | texts a node | words | own words | own occurrences | prepare ns"
@@ -81,7 +81,7 @@ def measure(problems: NodeProblems, node: int) -> dict[str, float]:
     blocks = range(0, len(group.keys), LANES)
     for block in blocks:
         size = min(LANES, len(group.keys) - block)
-        signs = np.zeros(n, np.uint8 if size <= together.FEW else np.uint32)
+        signs = np.zeros(n, np.uint8 if size <= lockstep.FEW else np.uint32)
         lanes, own = 8 * signs.itemsize, slice(block, block + size)
         W, alpha = all_W[: rows.n_shared * lanes], all_alpha[: n * lanes]
         half = np.zeros(lanes, np.float32), np.ones(lanes, np.float32)
@@ -91,13 +91,13 @@ def measure(problems: NodeProblems, node: int) -> dict[str, float]:
             signs[group.rows[group.first[j] : group.first[j + 1]]] |= signs.dtype.type(1 << lane)
         alpha[:] = 0
         start = time.perf_counter()
-        _, visits = together.descend_together(
+        _, visits = lockstep.descend_together(
             *rows.arrays, signs, *half, np.float32(params.eps), epochs, params.seed, alpha, W,
             np.zeros(lanes, np.float32),
         )  # fmt: skip
         middle_of = time.perf_counter()
         least = np.float32(params.prune)
-        store = together._emit(
+        store = lockstep._emit(
             indptr, middle, indices, values, signs, alpha, W, least, block, counts, store
         )
         found["visit"] += middle_of - start

@@ -15,10 +15,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from coattail import tail_pictures
 from coattail.arrays import TopK
-from coattail.features import Features
-from coattail.labels import counts as count_labels
+from coattail.data.features import Features
+from coattail.labels.frequency import counts as count_labels
+from coattail.report import tail_plots
 
 
 def main() -> None:
@@ -34,9 +34,9 @@ def main() -> None:
     name = chosen.name or features.stats["dataset"]
     counts = count_labels(features.Y("train"))
     if chosen.models:
-        norms = {m: tail_pictures.weight_norms(chosen.data / "models" / m) for m in chosen.models}
+        norms = {m: tail_plots.weight_norms(chosen.data / "models" / m) for m in chosen.models}
         path = chosen.to / f"weight-norms-{name}.png"
-        tail_pictures.draw_norms(path, f"{name}: weights of a label's classifier", counts, norms)
+        tail_plots.draw_norms(path, f"{name}: weights of a label's classifier", counts, norms)
         describe(path, counts, norms)
     if chosen.pair:
         pair(chosen, features, name, counts)
@@ -46,7 +46,7 @@ def describe(path: Path, counts: np.ndarray, norms: dict[str, np.ndarray]) -> No
     print(f"{path} ({path.stat().st_size / 1000:.0f} kB)")
     print(f"| model | {' | '.join(texts(b) for b in octaves(counts))} |")
     for model, values in norms.items():
-        bins = tail_pictures.by_frequency(counts, values)
+        bins = tail_plots.by_frequency(counts, values)
         print(f"| {model} | {' | '.join(f'{m:.2f}' for m in bins.median)} |")
 
 
@@ -67,11 +67,11 @@ def pair(chosen: argparse.Namespace, features: Features, name: str, counts: np.n
     truth = features.Y("test")
     tops = {m: TopK.load(chosen.data / "ranked" / m / "test.npz") for m in chosen.pair}
     for what, cut in (("threshold", 0.5), ("top5", 5)):
-        f1 = {m: tail_pictures.label_f1(top, truth, tail, cut) for m, top in tops.items()}
+        f1 = {m: tail_plots.label_f1(top, truth, tail, cut) for m, top in tops.items()}
         path = chosen.to / f"tail-f1-{what}-{name}.png"
         where = "probability 0.5" if what == "threshold" else "the first five ranks"
         title = f"{name}: F1 of tail labels at {where}"
-        tail_pictures.draw_label_f1(path, title, counts[tail], f1)
+        tail_plots.draw_label_f1(path, title, counts[tail], f1)
         base, other = (f1[m] for m in chosen.pair)
         known = np.isfinite(base)
         better, worse = (other > base)[known].sum(), (other < base)[known].sum()

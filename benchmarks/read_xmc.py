@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "src"))
 import numpy as np  # noqa: E402
 import scipy.sparse as sp  # noqa: E402
 
-from coattail.readers import read_xmc, write_xmc  # noqa: E402
+from coattail.data.formats.xmc import read_xmc, write_xmc  # noqa: E402
 
 
 def main() -> None:

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from coattail import tree
 from coattail.config import parse
-from coattail.features import Features
-from coattail.linear.build import build
-from coattail.linear.params import LinearParams
-from coattail.metrics import judge
+from coattail.data.features import Features
+from coattail.evaluation.metrics import judge
+from coattail.labels import tree_building, tree_params
+from coattail.models.linear.linear_models import build
+from coattail.models.linear.linear_params import LinearParams
 
 Candidate = tuple[str, dict[str, Any] | None, dict[str, Any]]  # name, tree, model
 
@@ -57,7 +57,9 @@ def main() -> None:
     print("| --- " * 5 + "|")
     for name, shape, values in candidates(arguments.what, arguments.trees):
         start = time.perf_counter()
-        trees = tree.build(parse(shape, tree.TreeParams, name), X, Y) if shape else None
+        trees = (
+            tree_building.build(parse(shape, tree_params.TreeParams, name), X, Y) if shape else None
+        )
         model = build(parse(values, LinearParams, name), trees).fit(X, Y)
         seconds = time.perf_counter() - start
         judged = judge(

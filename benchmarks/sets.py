@@ -18,9 +18,9 @@ from pathlib import Path
 
 import linear
 
-from coattail import corpus
 from coattail.arrays import unit_rows
-from coattail.xmc import read_xmc, write_xmc
+from coattail.data import corpus
+from coattail.data.formats.xmc import read_xmc, write_xmc
 
 SETS = "bibtex,delicious,debtags"
 MODELS = (

@@ -67,7 +67,7 @@ def main() -> None:
 
 def prepare(work: Path, overlays: list[str], changes: list[str], threads: int) -> Path:
     """The clone, with its params.yaml switched to what is studied."""
-    from coattail.overlay import remove
+    from coattail.pipeline.overlay import remove
 
     clone = work / "clone"
     if not clone.exists():
@@ -101,9 +101,9 @@ def run(clone: Path, studied: str, seed: int, target: Path) -> None:
 
     A variant with a seed of its own stays different from its siblings.
     """
-    from coattail import schema
     from coattail.config import parse
-    from coattail.pipeline import VARIANTS
+    from coattail.pipeline import schema
+    from coattail.pipeline.candidates import VARIANTS
 
     yaml = YAML()
     content = yaml.load(studied)

@@ -18,11 +18,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from coattail import metrics
 from coattail.config import parse, read_yaml
-from coattail.deep.transfer_build import build
-from coattail.deep.transfer_params import TransferParams
-from coattail.features import Features
+from coattail.data.features import Features
+from coattail.evaluation import metrics
+from coattail.models.deep.transfer.transfer_models import build
+from coattail.models.deep.transfer.transfer_params import TransferParams
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = {

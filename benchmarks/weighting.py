@@ -4,7 +4,8 @@
 
 One-vs-rest and Bonsai, each with weights none, PW and PW-cb, trained on train and judged on test.
 The second table reads the propensity-scored columns off the ranking that the evaluation code
-of the PW paper uses and its text does not mention (``coattail.reorder``); P and nDCG are the same.
+of the PW paper uses and its text does not mention (``coattail.evaluation.second_ranking``); P and
+nDCG are the same.
 *change* is the mean relative gain over the base in the ten columns that differ (eq. 30 of the
 paper). Models are kept in --out and not trained again.
 """
@@ -17,14 +18,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from coattail import tree
 from coattail.arrays import TopK
 from coattail.config import parse
-from coattail.features import Features
-from coattail.linear.build import build
-from coattail.linear.params import LinearParams
-from coattail.metrics import IMPROVED, improvement, judge
-from coattail.reorder import reorder_top5
+from coattail.data.features import Features
+from coattail.evaluation.metrics import IMPROVED, improvement, judge
+from coattail.evaluation.second_ranking import reorder_top5
+from coattail.labels import tree_building, tree_params
+from coattail.models.linear.linear_models import build
+from coattail.models.linear.linear_params import LinearParams
 
 COLUMNS = ("p", "ndcg", "psp", "psndcg")
 KS = (1, 3, 5)
@@ -68,7 +69,7 @@ def ranking(name: str, base: str, weighting: str, features: Features, out: Path)
         constants = features.propensity
         params = parse(BASES[base] | {"weighting": weighting}, LinearParams, name)
         start = time.perf_counter()
-        trees = tree.build(parse(TREES, tree.TreeParams, "bonsai"), X, Y)
+        trees = tree_building.build(parse(TREES, tree_params.TreeParams, "bonsai"), X, Y)
         model = build(params.of_dataset(constants), trees if base == "bonsai" else None)
         model.fit(X, Y)
         print(f"{name}: {time.perf_counter() - start:.1f} s", flush=True)

@@ -1,9 +1,11 @@
 """Augment the texts of tail labels.  data/features -> data/augmented/<v>"""
 
-from coattail import augment, runner, tracking
+from coattail import tracking
 from coattail.arrays import atomic_folder, load_csr
-from coattail.augment import AugmentParams
-from coattail.features import save_training
+from coattail.data import augment
+from coattail.data.augment import AugmentParams
+from coattail.data.features import save_training
+from coattail.pipeline import runner
 
 
 def main(variant: str) -> None:

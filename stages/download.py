@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
-from coattail import download, runner, tracking
-from coattail.registry import DatasetParams, VectorsParams
+from coattail import tracking
+from coattail.data import download
+from coattail.data.dataset_params import DatasetParams, VectorsParams
+from coattail.pipeline import runner
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
 """Average two candidates.  data/ranked/<first>, data/ranked/<second> -> data/ranked/<v>"""
 
-from coattail import runner, tracking
+from coattail import tracking
 from coattail.arrays import TopK
-from coattail.ensemble import Ensemble, EnsembleParams
-from coattail.features import Features
+from coattail.data.features import Features
+from coattail.models.ranking.ensemble import Ensemble, EnsembleParams
+from coattail.pipeline import runner
 
 
 def main(variant: str) -> None:

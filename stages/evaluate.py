@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
-from coattail import evaluation, runner, tracking
+from coattail import tracking
 from coattail.config import read_yaml
-from coattail.evaluation import EvaluateParams, Stored
-from coattail.features import Features
-from coattail.pipeline import candidates, remove_strays
+from coattail.data.features import Features
+from coattail.evaluation import scoring
+from coattail.evaluation.scoring import EvaluateParams, Stored
+from coattail.pipeline import runner
+from coattail.pipeline.candidates import candidates, remove_strays
 
 
 def main() -> None:
@@ -15,7 +17,7 @@ def main() -> None:
         content = read_yaml("params.yaml")
         known = candidates(content)
         remove_strays(content, "ranked")
-        result = evaluation.evaluate(
+        result = scoring.evaluate(
             {name: Stored(Path("data/ranked") / name) for name in known},
             Features("data/features"),
             params,

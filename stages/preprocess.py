@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
-from coattail import prepare, runner, tracking
-from coattail.prepare import PreprocessParams
+from coattail import tracking
+from coattail.data import preprocess
+from coattail.data.corpus import PreprocessParams
+from coattail.pipeline import runner
 
 
 def main() -> None:
     params = runner.section("preprocess", None, PreprocessParams)
     with tracking.stage("preprocess", None, params) as run:
-        stats = prepare.prepare(
+        stats = preprocess.prepare(
             Path("data/raw"), Path("data/features"), params, plots=Path("plots/dataset")
         )
         run.metrics({key: value for key, value in stats.items() if isinstance(value, int | float)})

@@ -3,11 +3,12 @@
 import json
 from pathlib import Path
 
-from coattail import runner
 from coattail.arrays import atomic_file
 from coattail.config import read_yaml
-from coattail.pipeline import remove_strays
-from coattail.workspace import PublishParams, show
+from coattail.pipeline import runner
+from coattail.pipeline.candidates import remove_strays
+from coattail.pipeline.result_params import PublishParams
+from coattail.tracking.publishing.gather import show
 
 
 def main() -> None:

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from coattail import runner
 from coattail.config import read_yaml
-from coattail.pipeline import remove_strays
+from coattail.pipeline import runner
+from coattail.pipeline.candidates import remove_strays
+from coattail.pipeline.result_params import ReportParams
 from coattail.report import page
 from coattail.report.collect import collect, write_plots
-from coattail.report.params import ReportParams
 
 
 def main() -> None:

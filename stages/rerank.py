@@ -1,9 +1,11 @@
 """Reorder a candidate's labels in favour of rare ones.  data/ranked/<base> -> data/ranked/<v>"""
 
-from coattail import runner, tracking
+from coattail import tracking
 from coattail.arrays import TopK
-from coattail.features import Features, Split
-from coattail.rerank import Reranker, RerankParams
+from coattail.data.features import Features, Split
+from coattail.models.ranking.rerank import Reranker
+from coattail.models.ranking.trade_off import RerankParams
+from coattail.pipeline import runner
 
 
 def main(variant: str) -> None:

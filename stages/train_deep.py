@@ -2,11 +2,14 @@
 
 from typing import Any
 
-from coattail import runner, tracking, tree
-from coattail.deep import build, processes
-from coattail.deep.device import resolve
-from coattail.deep.params import DeepParams
-from coattail.features import Features
+from coattail import tracking
+from coattail.data.features import Features
+from coattail.labels import tree
+from coattail.models.deep import deep_models
+from coattail.models.deep.deep_params import DeepParams
+from coattail.models.deep.device import resolve
+from coattail.models.deep.training import processes
+from coattail.pipeline import runner
 
 
 def main(variant: str) -> None:
@@ -31,11 +34,11 @@ def main(variant: str) -> None:
             top = model.predict(features.inputs(model.reads, split), 100)
             top.save(f"data/ranked/{variant}/{split}.npz")
         run.curve(f"plots/training/{variant}.csv")
-        build.forget(partial(variant))
+        deep_models.forget(partial(variant))
 
 
 def train(params: Any, variant: str, device: str, threads: int, log: Any) -> Any:
-    features, model = Features("data/features"), build.build(params)
+    features, model = Features("data/features"), deep_models.build(params)
     return model.fit(
         features.inputs(model.reads, "train"),
         features.Y("train"),

@@ -2,10 +2,12 @@
 
 from functools import partial
 
-from coattail import runner, tracking, tree
-from coattail.features import Features, load_training, with_validation
-from coattail.linear import build
-from coattail.linear.params import LinearParams
+from coattail import tracking
+from coattail.data.features import Features, load_training, with_validation
+from coattail.labels import tree
+from coattail.models.linear import linear_models
+from coattail.models.linear.linear_params import LinearParams
+from coattail.pipeline import runner
 
 
 def main(variant: str) -> None:
@@ -14,7 +16,7 @@ def main(variant: str) -> None:
         features = Features("data/features")
         blocks = load_training(f"data/{params.train}", features)
         fit = partial(
-            build.fit_blocks,
+            linear_models.fit_blocks,
             params.of_dataset(features.propensity),
             tree.load(f"data/plt/{params.tree}"),
             n_labels=features.n_labels,

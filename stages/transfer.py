@@ -1,10 +1,11 @@
 """Transfer head classifiers to the tail.  data/features -> data/models/<v>, data/ranked/<v>"""
 
-from coattail import runner, tracking
-from coattail.deep.device import resolve
-from coattail.deep.transfer_build import build
-from coattail.deep.transfer_params import EncoderParams, TransferParams
-from coattail.features import Features
+from coattail import tracking
+from coattail.data.features import Features
+from coattail.models.deep.device import resolve
+from coattail.models.deep.transfer.transfer_models import build
+from coattail.models.deep.transfer.transfer_params import EncoderParams, TransferParams
+from coattail.pipeline import runner
 
 
 def main(variant: str) -> None:

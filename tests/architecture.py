@@ -92,7 +92,7 @@ def modules() -> dict[str, Path]:
 
 
 def floor_name(module: str) -> str:
-    """The piece of the house a module belongs to: coattail.linear.ovr -> linear."""
+    """The piece of the house a module belongs to: coattail.models.linear.ovr -> linear."""
     if module.removeprefix("coattail.") in FLOORS:
         return module.removeprefix("coattail.")
     parts = module.split(".")

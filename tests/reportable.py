@@ -9,20 +9,22 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from coattail import tree
 from coattail.arrays import TopK
 from coattail.config import parse
-from coattail.deep import build as deep
-from coattail.deep.params import DeepParams
-from coattail.demo import DemoParams, generate
-from coattail.ensemble import Ensemble, EnsembleParams
-from coattail.evaluation import EvaluateParams, Stored, evaluate
-from coattail.features import Features
-from coattail.linear import build as linear
-from coattail.linear.params import LinearParams
-from coattail.pipeline import candidates, stage_addresses
-from coattail.prepare import PreprocessParams, prepare
-from coattail.rerank import Reranker, RerankParams
+from coattail.data.corpus import PreprocessParams
+from coattail.data.demo_corpus import DemoParams, generate
+from coattail.data.features import Features
+from coattail.data.preprocess import prepare
+from coattail.evaluation.scoring import EvaluateParams, Stored, evaluate
+from coattail.labels import tree, tree_building, tree_params
+from coattail.models.deep import deep_models as deep
+from coattail.models.deep.deep_params import DeepParams
+from coattail.models.linear import linear_models as linear
+from coattail.models.linear.linear_params import LinearParams
+from coattail.models.ranking.ensemble import Ensemble, EnsembleParams
+from coattail.models.ranking.rerank import Reranker
+from coattail.models.ranking.trade_off import RerankParams
+from coattail.pipeline.candidates import candidates, stage_addresses
 from coattail.tracking.record import Point, RunRecord
 
 HOSTILE_LABEL = "</script><script>document.title='broken'</script><b>bold"
@@ -68,8 +70,8 @@ def workspace(folder: Path) -> Path:
     prepare(_raw(folder / "raw", corpus), data / "features", PreprocessParams())
     features = Features(data / "features")
     for name, params in content["build_plt"].items():
-        built = tree.build(
-            parse(params, tree.TreeParams, name), features.X("train"), features.Y("train")
+        built = tree_building.build(
+            parse(params, tree_params.TreeParams, name), features.X("train"), features.Y("train")
         )
         tree.save(data / "plt" / name, built)
     _train(data, content, features)

@@ -8,7 +8,7 @@ import pytest
 
 from coattail.engine import open_engine
 from coattail.errors import ConfigError
-from coattail.experiments import grid, name_of
+from coattail.experiments.queue import grid, name_of
 
 
 def half(number: int) -> tuple[int, int]:

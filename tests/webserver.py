@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from coattail import fetch
+from coattail.data import fetch
 
 
 def sha(content: bytes) -> str:

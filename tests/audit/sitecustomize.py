@@ -1,4 +1,4 @@
-"""Put on PYTHONPATH by test_pipeline.py: notes which files under data/ a stage opens."""
+"""Put on PYTHONPATH by repository/test_pipeline.py: notes which files under data/ a stage opens."""
 
 import os
 import sys

@@ -10,10 +10,12 @@ from threading import Thread
 import pytest
 from click.testing import CliRunner
 
-from coattail import doctor, tracking
-from coattail.cli import main
+from coattail import tracking
+from coattail.cli import doctor
+from coattail.cli.main import main
+from coattail.team.finding import Finding
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DEAD = 2**22 + 7  # above the largest process id Linux gives
 
 
@@ -31,7 +33,7 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def findings(level: str) -> list[doctor.Finding]:
+def findings(level: str) -> list[Finding]:
     return [finding for finding in doctor.examine() if finding.level == level]
 
 

@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from coattail import archives
+from coattail.data import archives
 from coattail.errors import DownloadError
 from tests.webserver import tarred, zipped
 

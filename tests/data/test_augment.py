@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coattail.augment import (
+from coattail.data.augment import (
     AugmentParams,
     augment,
     copies_of_each,
@@ -16,8 +16,8 @@ from coattail.augment import (
     split_labels,
     swap_values,
 )
+from coattail.data.features import load_training, save_training, with_validation
 from coattail.errors import ConfigError, DataError
-from coattail.features import load_training, save_training, with_validation
 
 
 def random_problem(n=60, words=40, labels=10, seed=0):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from coattail import registry
 from coattail.config import parse, read_yaml
+from coattail.data import dataset_params
+from coattail.data.dataset_params import DatasetParams, FileParams, VectorsParams
 from coattail.errors import ConfigError
-from coattail.registry import DatasetParams, FileParams, VectorsParams
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
 SHARED = ROOT.parent / "shared" / "data"
 DATASETS = sorted(path.stem for path in (CONF / "dataset").glob("*.yaml"))
@@ -72,7 +72,7 @@ def test_entries_name_addresses_by_key_and_every_key_is_used_or_an_original():
         used |= {file.address for file in (found.file, found.archive) if file and file.address}
     assert used <= set(known)
     assert {key for key in known if not key.endswith("-original")} == used
-    assert all(registry.is_address(address) for address in known.values())
+    assert all(dataset_params.is_address(address) for address in known.values())
 
 
 def test_propensity_constants_follow_the_papers():
@@ -94,18 +94,18 @@ def test_known_sizes_are_those_of_the_files(name):
 
 def test_address_is_looked_up_by_key_or_taken_as_it_is():
     direct = FileParams(name="a.txt", address="https://example.org/a.txt")
-    assert registry.address_of(direct) == "https://example.org/a.txt"
+    assert dataset_params.address_of(direct) == "https://example.org/a.txt"
     by_key = FileParams(name="glove.6B.zip", address="glove-6b")
-    assert registry.address_of(by_key, CONF).endswith("/glove.6B.zip")
-    assert registry.address_of(FileParams(name="a.txt")) is None
+    assert dataset_params.address_of(by_key, CONF).endswith("/glove.6B.zip")
+    assert dataset_params.address_of(FileParams(name="a.txt")) is None
     with pytest.raises(ConfigError, match=r"addresses\.yaml has no address 'glove-6'.*glove-6b"):
-        registry.address_of(FileParams(name="a", address="glove-6"), CONF)
+        dataset_params.address_of(FileParams(name="a", address="glove-6"), CONF)
 
 
 def test_an_address_that_is_no_http_is_refused(tmp_path):
     (tmp_path / "addresses.yaml").write_text("a: ftp://example.org/a\n")
     with pytest.raises(ConfigError, match="starts with http"):
-        registry.address_of(FileParams(name="a", address="a"), tmp_path)
+        dataset_params.address_of(FileParams(name="a", address="a"), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../evil", "a/b", "", ".hidden", "a\\b"])

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from coattail.config import parse
-from coattail.demo import DemoParams, generate, propensities
+from coattail.data.demo_corpus import DemoParams, generate, propensities
 from coattail.errors import ConfigError
-from coattail.labels import inverse_propensity
+from coattail.labels.frequency import inverse_propensity
 
 SMALL = DemoParams(train=300, valid=60, test=80, labels=60, words=600)
 

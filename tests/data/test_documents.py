@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coattail.data.formats.documents import Document, documents, label_names
 from coattail.errors import DataError
-from coattail.readers import Document, documents, label_names
 
-SHARED = Path(__file__).parents[1].parent / "shared" / "data"
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 few = settings(max_examples=50, deadline=None)
 
 

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from coattail.config import parse, read_yaml
-from coattail.download import acquire
+from coattail.data.dataset_params import DatasetParams, VectorsParams
+from coattail.data.download import acquire
+from coattail.data.formats.documents import documents
 from coattail.errors import DownloadError
-from coattail.readers import documents
-from coattail.registry import DatasetParams, VectorsParams
 from tests.webserver import sha, site, tarred, zipped
 
 __all__ = ["site"]
 
-SHARED = Path(__file__).parents[1].parent / "shared" / "data"
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 LINE = b'{"text": "a b", "labels": ["x"]}\n'
 
 
@@ -277,7 +277,7 @@ def test_no_room_for_known_sizes_is_told_at_once(tmp_path, monkeypatch):
 def test_the_bibtex_entry_takes_its_files_from_a_folder(tmp_path):
     if not SHARED.exists():
         pytest.skip("../shared/data is absent")
-    conf = Path(__file__).parents[1] / "conf"
+    conf = Path(__file__).parents[2] / "conf"
     section = read_yaml(conf / "dataset" / "bibtex.yaml")["dataset"]
     entry = parse(section | {"source": str(SHARED / "bibtex")}, DatasetParams, "bibtex")
     assert acquire(entry, tmp_path / "raw")["files"] == {"train": "train.txt", "test": "test.txt"}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coattail import fetch
+from coattail.data import fetch
 from coattail.errors import DownloadError
 from tests.webserver import Site, sha, site
 

@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coattail import text
 from coattail.config import parse
-from coattail.corpus import validation_rows
-from coattail.demo import DemoParams, generate
+from coattail.data import text
+from coattail.data.corpus import PreprocessParams, validation_rows
+from coattail.data.demo_corpus import DemoParams, generate
+from coattail.data.features import SPLITS, Features
+from coattail.data.formats.xmc import read_xmc
+from coattail.data.preprocess import prepare
 from coattail.errors import ConfigError, DataError
-from coattail.features import SPLITS, Features
-from coattail.labels import bands, inverse_propensity
-from coattail.prepare import PreprocessParams, prepare
-from coattail.readers import read_xmc
+from coattail.labels.frequency import bands, inverse_propensity
 
-SHARED = Path(__file__).parents[1].parent / "shared" / "data"
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 
 TRAIN = [
     {"id": "a", "text": "Red cat. Red dog", "labels": ["pets", "colours"]},
@@ -189,7 +189,7 @@ def test_pictures_and_their_numbers_are_written(raw, tmp_path):
 
 
 def test_importing_the_module_does_not_import_matplotlib():
-    code = "import sys, coattail.prepare; print('matplotlib' in sys.modules)"
+    code = "import sys, coattail.data.preprocess; print('matplotlib' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
 

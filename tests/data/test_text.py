@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from coattail import text
 from coattail.arrays import Ragged
+from coattail.data import text
+from coattail.data.formats.word_vectors import SPREAD, read_vectors
 from coattail.errors import DataError
-from coattail.vectors import SPREAD, read_vectors
 
 # --- tokens --------------------------------------------------------------------------------------
 

@@ -13,12 +13,12 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coattail import xmc
+from coattail.data.formats import xmc
+from coattail.data.formats.xmc import read_xmc, write_xmc
 from coattail.errors import DataError
-from coattail.kernels import xmc as kernel
-from coattail.readers import read_xmc, write_xmc
+from coattail.kernels import xmc_lines as kernel
 
-SHARED = Path(__file__).parents[1].parent / "shared" / "data"
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 few = settings(max_examples=50, deadline=None)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coattail import leaderboard
 from coattail.errors import ConfigError
-from coattail.evaluation import TABLES, Evaluation, headline
+from coattail.evaluation import leaderboard
+from coattail.evaluation.scoring import TABLES, Evaluation, headline
 
 METRICS = ("p_at_1", "p_at_5", "ndcg_at_5", "psp_at_1", "psp_at_5")
 PARTS = ("head_recall_at_5", "tail_recall_at_5", "tail_coverage_at_5")

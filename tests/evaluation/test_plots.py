@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from coattail import pictures
-from coattail.evaluation import TABLES, Evaluation
+from coattail.evaluation import plots
+from coattail.evaluation.scoring import TABLES, Evaluation
 
 NAN = math.nan
 
@@ -44,15 +44,15 @@ def size(figure) -> int:
 
 
 def test_the_pictures_of_all_candidates_are_drawn_with_and_without_figures():
-    drawn = pictures.of_all(evaluation())
+    drawn = plots.of_all(evaluation())
     assert set(drawn) == {"front.png", "bands.png"}
     assert all(size(figure) > 1000 for figure in drawn.values())
-    assert size(pictures.front(evaluation(front=[]))) > 1000
+    assert size(plots.front(evaluation(front=[]))) > 1000
 
 
 @pytest.mark.parametrize("name", ["full", "empty"])
 def test_a_candidate_is_drawn_beside_the_base(name):
-    (figure,) = pictures.of_candidate(evaluation(), name).values()
+    (figure,) = plots.of_candidate(evaluation(), name).values()
     assert size(figure) > 1000
     names = [text.get_text() for text in figure.axes[1].get_legend().get_texts()]
     assert names == list(dict.fromkeys([name, "full"]))
@@ -60,7 +60,7 @@ def test_a_candidate_is_drawn_beside_the_base(name):
 
 def test_a_candidate_with_probabilities_gets_a_third_panel():
     rows = [{"candidate": "full", "bin": "0.0-0.1", "score": 5.0, "right": 6.0, "predictions": 9}]
-    (figure,) = pictures.of_candidate(evaluation(calibration=rows), "full").values()
+    (figure,) = plots.of_candidate(evaluation(calibration=rows), "full").values()
     assert len(figure.axes) == 3
-    (other,) = pictures.of_candidate(evaluation(calibration=rows), "empty").values()
+    (other,) = plots.of_candidate(evaluation(calibration=rows), "empty").values()
     assert len(other.axes) == 2

@@ -14,11 +14,20 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from coattail import bootstrap, config, labels, metrics
+from coattail import config
 from coattail.arrays import TopK, best_first, save_csr
+from coattail.data.features import Features
 from coattail.errors import ConfigError, DataError
-from coattail.evaluation import EvaluateParams, Evaluation, Stored, calibration, evaluate, front
-from coattail.features import Features
+from coattail.evaluation import bootstrap, metrics
+from coattail.evaluation.scoring import (
+    EvaluateParams,
+    Evaluation,
+    Stored,
+    calibration,
+    evaluate,
+    front,
+)
+from coattail.labels import frequency
 
 N_LABELS = 24
 FEW = EvaluateParams(resamples=50)
@@ -41,10 +50,10 @@ def world(folder: Path, complete: bool = True) -> Features:
         save_csr(folder / "labels" / split, observed[split])
         if complete:
             save_csr(folder / "labels" / "complete" / split, sp.csr_matrix(dense))
-    counts = labels.counts(sp.csr_matrix(sp.vstack([observed["train"], observed["valid"]])))
+    counts = frequency.counts(sp.csr_matrix(sp.vstack([observed["train"], observed["valid"]])))
     np.save(folder / "labels" / "counts.npy", counts)
-    np.save(folder / "labels" / "inverse_propensity.npy", labels.inverse_propensity(counts, 210))
-    np.save(folder / "labels" / "bands.npy", labels.bands(counts))
+    np.save(folder / "labels" / "inverse_propensity.npy", frequency.inverse_propensity(counts, 210))
+    np.save(folder / "labels" / "bands.npy", frequency.bands(counts))
     return Features(folder)
 
 
@@ -311,10 +320,10 @@ def test_plots_have_one_line_per_point_and_none_without_a_value(
     assert set(plots) == {"front", "recall_by_frequency", "bands", "calibration"}
     assert [row["candidate"] for row in plots["front"]] == ["weak", "strong", "middle"]
     filled = [b["name"] for b in evaluation.summary["bins"] if b["positives"]]
-    assert 1 < len(filled) < len(labels.BINS)
+    assert 1 < len(filled) < len(frequency.BINS)
     shown = [r["bin"] for r in plots["recall_by_frequency"] if r["candidate"] == "weak"]
     assert shown == filled
-    assert [r["band"] for r in plots["bands"][:3]] == list(labels.BANDS)
+    assert [r["band"] for r in plots["bands"][:3]] == list(frequency.BANDS)
 
 
 def test_missing_or_damaged_evaluation_says_what_to_run(
@@ -370,5 +379,8 @@ def test_params_take_yaml_lists_and_nothing_else() -> None:
 
 
 def test_params_do_not_load_numba_or_torch() -> None:
-    code = "import sys, coattail.evaluation; sys.exit(bool({'numba', 'torch'} & {*sys.modules}))"
+    code = (
+        "import sys, coattail.evaluation.scoring; \n"
+        "sys.exit(bool({'numba', 'torch'} & {*sys.modules}))"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from coattail.arrays import TopK, best_first
-from coattail.metrics import judge
-from coattail.reorder import reorder_top5
+from coattail.evaluation.metrics import judge
+from coattail.evaluation.second_ranking import reorder_top5
 from tests.model_contract import separable
 
 

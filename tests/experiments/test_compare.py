@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from coattail import compare, leaderboard
-from coattail.cli import main
+from coattail.cli.main import main
 from coattail.errors import ConfigError, DataError, TrackingError
+from coattail.evaluation import leaderboard
+from coattail.experiments import compare
 from coattail.tracking.record import Point, now
 from coattail.tracking.store import Store
 

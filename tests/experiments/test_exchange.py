@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 from mlflow import MlflowClient
 
-from coattail import exchange, experiments, lineage
-from coattail.cli import main
+from coattail.cli.main import main
 from coattail.errors import ConfigError, DataError, TrackingError
-from coattail.tracking import imported
+from coattail.experiments import exchange, lineage, queue
+from coattail.tracking import import_runs
 from coattail.tracking.store import KIND, Store
 from tests.project import Clone, stage_sources, tiny_project
 
@@ -276,13 +276,15 @@ def test_runs_of_another_store_come_in_once_under_our_names(inside, theirs):
 def test_an_import_that_cannot_be_is_a_clear_error(inside, theirs, tmp_path):
     store = Store("imports-2")
     with pytest.raises(TrackingError, match="did you mean 'old work'"):
-        imported.import_runs(store, theirs, "old wrok", [])
+        import_runs.import_runs(store, theirs, "old wrok", [])
     with pytest.raises(ConfigError, match="no run of old work has a metric 'precision:2'"):
-        imported.import_runs(store, theirs, "old work", imported.rules(["precision:2=p_at_2"]))
+        import_runs.import_runs(
+            store, theirs, "old work", import_runs.rules(["precision:2=p_at_2"])
+        )
     with pytest.raises(ConfigError, match=r"wanted theirs=ours or theirs=ours\*100"):
-        imported.rules(["precision:1"])
+        import_runs.rules(["precision:1"])
     with pytest.raises(TrackingError, match="there is no such file"):
-        imported.import_runs(store, f"sqlite:///{tmp_path}/none.db", "x", [])
+        import_runs.import_runs(store, f"sqlite:///{tmp_path}/none.db", "x", [])
     assert not (tmp_path / "none.db").exists()
 
 
@@ -323,8 +325,8 @@ def test_experiments_on_a_cluster_of_two_come_back_complete(done, tmp_path, monk
 
 
 def test_an_experiment_that_mlflow_did_not_take_is_said_with_the_remedy(monkeypatch):
-    finished = experiments.Finished("c-3", "far", 1.0, b"", {}, shown=False)
-    monkeypatch.setattr(experiments, "run_all", lambda *_: [("c-3", finished, "")])
+    finished = queue.Finished("c-3", "far", 1.0, b"", {}, shown=False)
+    monkeypatch.setattr(queue, "run_all", lambda *_: [("c-3", finished, "")])
     output = CliRunner().invoke(main, ["queue", "-S", "c=3"]).output
     assert "done    c-3  (1 s on far)" in output
     assert "show them with: dvc exp apply c-3 && coattail sync" in output

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coattail import search_space
-from coattail.deep.params import AttentionXmlParams
 from coattail.errors import ConfigError
-from coattail.linear.params import OvrParams
-from coattail.search_space import Choice, Range
+from coattail.experiments import search_space
+from coattail.experiments.search_space import Choice, Range
+from coattail.models.deep.deep_params import AttentionXmlParams
+from coattail.models.linear.linear_params import OvrParams
 
 SECTION: dict[str, Any] = {
     "model": "ovr",

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from coattail import search_plan, tune, tune_report
 from coattail.arrays import save_csr
 from coattail.errors import ConfigError, DataError, ModelError
-from coattail.leaderboard import plain_text
+from coattail.evaluation.leaderboard import plain_text
+from coattail.experiments import search_plan, search_table, tune
 from coattail.tracking.store import KIND, Store
 
 TEXTS, LABELS = 40, 5
@@ -37,10 +37,10 @@ LINEAR = """
 import os, time
 from pathlib import Path
 import numpy as np
-from coattail import runner, tracking
+from coattail.pipeline import runner; from coattail import tracking
 from coattail.arrays import TopK
 from coattail.errors import DataError
-from coattail.linear.params import LinearParams
+from coattail.models.linear.linear_params import LinearParams
 
 def ranking(right):
     labels = np.tile(np.arange(5, dtype=np.int32), (40, 1))
@@ -67,8 +67,8 @@ if __name__ == "__main__":
 
 DEEP = """
 import time
-from coattail import runner, tracking
-from coattail.deep.params import DeepParams
+from coattail.pipeline import runner; from coattail import tracking
+from coattail.models.deep.deep_params import DeepParams
 from stages.train_linear import ranking
 
 def main(variant):
@@ -109,7 +109,7 @@ def project(tmp_path, monkeypatch):
     return folder
 
 
-def search(over: list[str], trials: int, variant: str = "dismec", **more) -> tune.Outcome:
+def search(over: list[str], trials: int, variant: str = "dismec", **more) -> tune.SearchResult:
     return tune.tune(search_plan.plan(variant, over, "p_at_1", trials, **more))
 
 
@@ -118,7 +118,7 @@ def runs(kind: str) -> dict[str, object]:
     return {run.info.run_name: run for run in store.search(f"tags.`{KIND}` = '{kind}'")}
 
 
-def drawn(outcome: tune.Outcome) -> list[float]:
+def drawn(outcome: tune.SearchResult) -> list[float]:
     return [values["C"] for _, _, _, values in outcome.trials]
 
 
@@ -146,7 +146,7 @@ def test_the_best_on_validation_is_found_and_the_workspace_stays_as_it_was(proje
     assert parent.info.status == "FINISHED"
     assert parent.data.metrics["valid_p_at_1"] == pytest.approx(outcome.value, abs=0.01)
     assert parent.data.params["over.C"] == "0.01..100:log"
-    text = plain_text(tune_report.table(outcome, plain=True))
+    text = plain_text(search_table.table(outcome, plain=True))
     assert f"*{outcome.value:.2f}" in text
     assert search(["C=0.01..100:log"], 4) == outcome, "asked again, it trains nothing"
     assert len(runs("trial")) == 4
@@ -196,7 +196,7 @@ def test_a_failed_trial_keeps_its_reason_and_the_others_go_on(project):
     failed = runs("trial")["dismec-trial-000"]
     assert failed.info.status == "FAILED"
     assert failed.data.tags["failure"] == "weights of this kind break everything"
-    assert "fail" in plain_text(tune_report.table(outcome, plain=True))
+    assert "fail" in plain_text(search_table.table(outcome, plain=True))
 
 
 def test_when_every_trial_fails_the_error_says_why_and_the_next_try_tries_again(project):

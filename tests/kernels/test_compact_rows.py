@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coattail.arrays import parts
-from coattail.kernels import rows
-from coattail.kernels.scratch import kept, lasting, remember, scratch, whole
-from tests.test_kernels import random_csr
+from coattail.kernels import compact_rows
+from coattail.kernels.runtime.scratch import kept, lasting, remember, scratch, whole
+from tests.kernels.test_kernels import random_csr
 
 
 def test_compacted_rows_are_the_same_rows():
@@ -20,7 +20,7 @@ def test_compacted_rows_are_the_same_rows():
     indptr, place = np.empty(5, np.int64), np.full(200, -1, np.int32)
     indices, values = np.empty(200, np.int32), np.empty(200, np.float32)
     words = np.empty(200, np.int32)
-    found = rows.compact(*parts(X), some, place, indptr, indices, values, words)
+    found = compact_rows.compact(*parts(X), some, place, indptr, indices, values, words)
     assert np.all(place == -1)
     small = sp.csr_matrix((values[: indptr[-1]], indices[: indptr[-1]], indptr), shape=(4, found))
     assert np.array_equal(small.toarray(), X[some].toarray()[:, words[:found]])
@@ -34,7 +34,7 @@ def apart(X, some):
     indptr, middle, own = np.empty(n + 1, np.int64), np.empty(n, np.int64), np.empty(n, np.float32)
     indices, values = np.full(nnz, -1, np.int32), np.full(nnz, np.nan, np.float32)
     words, order = np.full(X.shape[1], -1, np.int32), np.full(X.shape[1], -1, np.int32)
-    d, n_shared = rows.set_apart(
+    d, n_shared = compact_rows.set_apart(
         *parts(X), some, table, indptr, middle, indices, values, own, words, order
     )
     assert not table.any()  # left as it was found

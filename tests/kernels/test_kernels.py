@@ -8,10 +8,12 @@ import scipy.sparse as sp
 from numba import njit
 
 from coattail.arrays import parts
-from coattail.kernels import beam, cluster, fastxml, logistic, pool, predict, solver, sparse
+from coattail.kernels import beam, best_labels, cluster, instance_trees, sparse
 from coattail.kernels.lanes import LANES
-from coattail.linear import solve
-from coattail.linear.solve import solver_blocks
+from coattail.kernels.runtime import pool
+from coattail.kernels.solvers import active_set, logistic
+from coattail.models.linear import problem_groups
+from coattail.models.linear.problem_groups import solver_blocks
 
 
 def random_csr(n, d, density, seed):
@@ -57,7 +59,7 @@ def test_dot_and_axpy_equal_dense_algebra(d):
 
 def test_squares_count_the_bias_and_empty_rows():
     X = sp.csr_matrix(np.array([[3, 4], [0, 0], [0.5, 0]], np.float32))
-    np.testing.assert_array_equal(solve.squares_of(X), np.array([26, 1, 1.25], np.float32))
+    np.testing.assert_array_equal(problem_groups.squares_of(X), np.array([26, 1, 1.25], np.float32))
 
 
 def test_heap_keeps_the_best_and_breaks_ties_by_label():
@@ -67,8 +69,8 @@ def test_heap_keeps_the_best_and_breaks_ties_by_label():
         labels = rng.permutation(100)[:n].astype(np.int32)
         heap, heap_scores, size = np.empty(k, np.int32), np.empty(k, np.float32), 0
         for label, score in zip(labels, scores, strict=True):
-            size = predict.push(heap, heap_scores, size, label, score)
-        predict.finish(heap, heap_scores, size)
+            size = best_labels.push(heap, heap_scores, size, label, score)
+        best_labels.finish(heap, heap_scores, size)
         order = np.lexsort((labels, -scores))[:k]
         assert heap[: len(order)].tolist() == labels[order].tolist()
         assert heap_scores[: len(order)].tolist() == scores[order].tolist()
@@ -122,7 +124,7 @@ def test_active_sets_find_the_optimum_of_descent_over_all_rows(n_sample):
         *parts(X), squares, np.array([0, len(positives)]), positives, np.array([5]),
         np.array([c_pos]), np.array([c_neg]), sample,
     )  # fmt: skip
-    start, stop, words, weights, bias, stats = solver.train(
+    start, stop, words, weights, bias, stats = active_set.train(
         *problem, np.float32(1e-5), 1e-8, 5000, 20, np.float32(0.0), *blocks
     )
     w = np.zeros(31)
@@ -216,8 +218,8 @@ def test_separator_equals_scikit_learn_l1_logistic_regression():
     rng = np.random.default_rng(13)
     side = np.where(X @ rng.normal(size=20) + 0.5 * rng.normal(size=150) > 0, 1.0, -1.0)
     c = np.where(side > 0, 0.8, 1.7)
-    columns = fastxml._columns(*parts(X), 20)
-    w, margins = fastxml.separate(*columns, side.astype(np.float32), c, 200)
+    columns = instance_trees._columns(*parts(X), 20)
+    w, margins = instance_trees.separate(*columns, side.astype(np.float32), c, 200)
     Xb = np.hstack([X.toarray(), np.ones((150, 1))])
     np.testing.assert_allclose(margins, Xb @ w, atol=1e-5)
     peer = LogisticRegression(
@@ -235,7 +237,7 @@ def test_sides_group_texts_with_the_same_labels():
     labels = np.tile([0, 1, 2, 3], 40).astype(np.int32)  # text i has labels 0, 1 or 2, 3
     indptr = np.arange(0, 161, 2).astype(np.int64)
     norm = np.full(80, 1 / (1 + 1 / np.log2(3)))
-    side, value = fastxml.sides_by_ndcg(
+    side, value = instance_trees.sides_by_ndcg(
         indptr, labels, np.ones(160, np.float32), norm, 4, sparse.mix(1, 1)
     )
     assert len(set(side[::2])) == len(set(side[1::2])) == 1

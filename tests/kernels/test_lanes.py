@@ -9,7 +9,7 @@ from numba import njit
 from coattail.arrays import parts
 from coattail.kernels import lanes, sparse
 from coattail.kernels.lanes import LANES
-from tests.test_kernels import random_csr
+from tests.kernels.test_kernels import random_csr
 
 KINDS = (np.uint8, np.uint32)  # of signs: 8 and 32 lanes
 

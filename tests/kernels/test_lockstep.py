@@ -7,10 +7,11 @@ import pytest
 import scipy.sparse as sp
 
 from coattail.arrays import parts
-from coattail.kernels import rows, sparse, together
+from coattail.kernels import compact_rows, sparse
 from coattail.kernels.lanes import LANES
-from coattail.linear.weights import Turned
-from tests.test_kernels import random_csr, slow_descent
+from coattail.kernels.solvers import lockstep
+from coattail.models.linear.node_weights import Turned
+from tests.kernels.test_kernels import random_csr, slow_descent
 
 
 def solved_together(X, Y, c_pos, c_neg, eps, max_epochs, labels, prune=0.0):
@@ -22,7 +23,7 @@ def solved_together(X, Y, c_pos, c_neg, eps, max_epochs, labels, prune=0.0):
     indices, values = np.empty(X.nnz, np.int32), np.empty(X.nnz, np.float32)
     words, order = np.empty(n_words, np.int32), np.empty(n_words, np.int32)
     table, all_rows = np.zeros((n_words // 64 + 1, 4), np.uint64), np.arange(n, dtype=np.int32)
-    d, n_shared = rows.set_apart(
+    d, n_shared = compact_rows.set_apart(
         *parts(X), all_rows, table, indptr, middle, indices, values, own, words, order
     )
     words, order = words[:d], order[:d][::-1].copy()
@@ -31,7 +32,7 @@ def solved_together(X, Y, c_pos, c_neg, eps, max_epochs, labels, prune=0.0):
         positives.indices.astype(np.int32), labels, c_pos[labels], c_neg[labels],
     )  # fmt: skip
     W, counts = np.zeros(n_shared * LANES, np.float32), np.zeros(len(words), np.int32)
-    size, *store, bias, stats = together.train(
+    size, *store, bias, stats = lockstep.train(
         *problem, 3, np.float32(eps), max_epochs, np.float32(prune), counts,
         np.empty(len(words) + 1, np.float32), W, np.empty(n * LANES, np.float32),
         np.empty(1, np.int32), np.empty(1, np.uint16), np.empty(1, np.float32),
@@ -41,7 +42,7 @@ def solved_together(X, Y, c_pos, c_neg, eps, max_epochs, labels, prune=0.0):
     kept = np.count_nonzero(counts)
     words_used, entries = np.full(kept, -1, np.int32), np.full(kept, -1, np.int32)
     child, weight = np.full(size, 9999, np.uint16), np.full(size, np.nan, np.float32)
-    together.turn(counts, *store, order, words + 100, 7, words_used, entries, child, weight)
+    lockstep.turn(counts, *store, order, words + 100, 7, words_used, entries, child, weight)
     return Turned(words_used, entries, child, weight, bias), stats[:, 1]
 
 
@@ -69,7 +70,7 @@ def test_descent_side_by_side_finds_the_optimum_of_every_label(scale, alone):
     X, Y, c_pos, c_neg = side_by_side()
     c_pos, c_neg = np.float32(scale) * c_pos, np.float32(scale) * c_neg
     W, visits = train_together(X, Y, c_pos, c_neg, 1e-5, 5000, np.arange(40))
-    assert np.any(visits > together.TOGETHER * 120) == alone  # some labels went on alone
+    assert np.any(visits > lockstep.TOGETHER * 120) == alone  # some labels went on alone
     for label in (0, 4, 5, 17, 31, 32, 39):  # of both blocks of lanes
         y = Y[:, label].toarray().ravel()
         slow = slow_descent(X.toarray(), y, np.where(y, c_pos[label], c_neg[label]), 400)
@@ -86,7 +87,7 @@ def test_words_of_a_single_row_have_the_weights_of_the_optimum(scale, alone):
     X = sp.csr_matrix(sp.hstack([X, extra], format="csr"))
     c_pos, c_neg = np.float32(scale) * c_pos, np.float32(scale) * c_neg
     W, visits = train_together(X, Y, c_pos, c_neg, 1e-5, 5000, np.arange(40))
-    assert np.any(visits > together.TOGETHER * 120) == alone
+    assert np.any(visits > lockstep.TOGETHER * 120) == alone
     assert np.count_nonzero(W[:, 30:-1]) > 100
     for label in (0, 4, 5, 17, 31, 32, 39):
         y = Y[:, label].toarray().ravel()
@@ -106,7 +107,7 @@ def test_descent_side_by_side_ignores_who_and_how_many_are_beside(n_some):
 def test_a_few_labels_descend_alone_to_the_same_optimum():
     X, Y, c_pos, c_neg = side_by_side()
     some = np.array([33, 2, 5])
-    assert len(some) < together.COMPANY
+    assert len(some) < lockstep.COMPANY
     alone, _ = train_together(X, Y, c_pos, c_neg, 1e-5, 5000, some)
     beside, _ = train_together(X, Y, c_pos, c_neg, 1e-5, 5000, np.arange(40))
     np.testing.assert_allclose(alone, beside[some], atol=2e-4)

@@ -3,49 +3,49 @@
 import numpy as np
 import pytest
 
-from coattail import losses
 from coattail.errors import DataError
-from coattail.labels import pwcb_weights
+from coattail.labels import unbiased_losses
+from coattail.labels.frequency import pwcb_weights
 
 MARGIN_LOSSES = ("hinge", "squared_hinge", "bce")
 
 
-@pytest.mark.parametrize("name", losses.NAMES)
+@pytest.mark.parametrize("name", unbiased_losses.NAMES)
 @pytest.mark.parametrize("y_true", [0, 1])
 def test_estimate_has_the_mean_of_the_complete_loss(name, y_true):
     rng = np.random.default_rng(7)
     for p in (0.2, 0.5, 0.9, 1.0):
         for s in (-2.5, -0.4, 0.7, 3.0):
             recorded = y_true * (rng.random(400_000) < p)
-            draws = losses.unbiased(name, recorded, s, p)
-            error = abs(draws.mean() - losses.loss(name, y_true, s))
+            draws = unbiased_losses.unbiased(name, recorded, s, p)
+            error = abs(draws.mean() - unbiased_losses.loss(name, y_true, s))
             assert error <= 5 * draws.std() / np.sqrt(len(draws)) + 1e-12
 
 
-@pytest.mark.parametrize("name", losses.NAMES)
+@pytest.mark.parametrize("name", unbiased_losses.NAMES)
 def test_plain_loss_of_recorded_labels_is_biased(name):
     rng = np.random.default_rng(8)
     recorded = rng.random(100_000) < 0.3
-    plain = losses.loss(name, recorded, -1.5).mean()
-    assert abs(plain - float(losses.loss(name, 1, -1.5))) > 0.3
+    plain = unbiased_losses.loss(name, recorded, -1.5).mean()
+    assert abs(plain - float(unbiased_losses.loss(name, 1, -1.5))) > 0.3
 
 
 def test_estimates_by_hand():
     # p = 1/2: twice the loss as a positive, less the loss as a negative.
-    assert losses.unbiased("zero_one", 1, 2.0, 0.5) == -1
-    assert losses.unbiased("zero_one", 1, -2.0, 0.5) == 2
-    assert losses.unbiased("hinge", 1, 0.0, 0.5) == 1
-    assert losses.unbiased("squared_hinge", 1, 3.0, 0.5) == -16
-    assert losses.unbiased("bce", 1, 0.0, 0.5) == pytest.approx(np.log(2))
-    assert losses.unbiased("hinge", 0, 1.0, 0.5) == 2
+    assert unbiased_losses.unbiased("zero_one", 1, 2.0, 0.5) == -1
+    assert unbiased_losses.unbiased("zero_one", 1, -2.0, 0.5) == 2
+    assert unbiased_losses.unbiased("hinge", 1, 0.0, 0.5) == 1
+    assert unbiased_losses.unbiased("squared_hinge", 1, 3.0, 0.5) == -16
+    assert unbiased_losses.unbiased("bce", 1, 0.0, 0.5) == pytest.approx(np.log(2))
+    assert unbiased_losses.unbiased("hinge", 0, 1.0, 0.5) == 2
 
 
 def test_unbiased_zero_one_loss_is_a_weighted_zero_one_loss_and_a_constant():
     s = np.linspace(-3, 3, 61)
     for p in (0.1, 0.5, 1.0):
         q = 1 / p
-        shifted = losses.unbiased("zero_one", 1, s, p) + (q - 1)
-        np.testing.assert_allclose(shifted, (2 * q - 1) * losses.loss("zero_one", 1, s))
+        shifted = unbiased_losses.unbiased("zero_one", 1, s, p) + (q - 1)
+        np.testing.assert_allclose(shifted, (2 * q - 1) * unbiased_losses.loss("zero_one", 1, s))
 
 
 @pytest.mark.parametrize("name", MARGIN_LOSSES)
@@ -54,33 +54,33 @@ def test_surrogate_bounds_the_unbiased_zero_one_loss_from_above(name, y):
     s = np.linspace(-6, 6, 1001)
     scale = np.log(2) if name == "bce" else 1.0
     for p in (0.1, 0.4, 1.0):
-        target = losses.unbiased("zero_one", y, s, p) + (1 / p - 1) * y
-        assert np.all(losses.surrogate(name, y, s, p) / scale >= target - 1e-12)
+        target = unbiased_losses.unbiased("zero_one", y, s, p) + (1 / p - 1) * y
+        assert np.all(unbiased_losses.surrogate(name, y, s, p) / scale >= target - 1e-12)
 
 
 @pytest.mark.parametrize("name", MARGIN_LOSSES)
 def test_surrogate_is_convex_and_not_negative(name):
     s = np.linspace(-5, 5, 1001)
-    values = losses.surrogate(name, 1, s, 0.2)
+    values = unbiased_losses.surrogate(name, 1, s, 0.2)
     assert np.all(np.diff(values, 2) >= -1e-9)
     assert np.all(values >= 0)
 
 
 def test_unbiased_hinge_is_not_convex():
     s = np.linspace(-5, 5, 1001)
-    assert np.diff(losses.unbiased("hinge", 1, s, 0.2), 2).min() < -1e-3
+    assert np.diff(unbiased_losses.unbiased("hinge", 1, s, 0.2), 2).min() < -1e-3
 
 
 @pytest.mark.parametrize("name", MARGIN_LOSSES)
 def test_unbiased_margin_losses_have_no_lower_bound(name):
-    values = losses.unbiased(name, 1, np.array([10.0, 100.0, 1000.0]), 0.5)
+    values = unbiased_losses.unbiased(name, 1, np.array([10.0, 100.0, 1000.0]), 0.5)
     assert np.all(np.diff(values) < 0)
     assert values[-1] < -500
 
 
 def test_orders_of_rebalancing_differ_unless_all_labels_are_recorded():
-    before = losses.rebalanced_then_unbiased(np.array([1.0, 0.5]), 3.0)
-    after = losses.unbiased_then_rebalanced(np.array([1.0, 0.5]), 3.0)
+    before = unbiased_losses.rebalanced_then_unbiased(np.array([1.0, 0.5]), 3.0)
+    after = unbiased_losses.unbiased_then_rebalanced(np.array([1.0, 0.5]), 3.0)
     np.testing.assert_allclose(before, [3, 7])  # q r + q - 1
     np.testing.assert_allclose(after, [3, 9])  # r (2 q - 1)
 
@@ -90,29 +90,33 @@ def test_rebalancing_first_is_unbiased_for_the_rebalanced_loss():
     p, factor, s = 0.4, 2.5, -0.3
     recorded = rng.random(400_000) < p
     q = 1 / p
-    positive = q * factor * losses.loss("zero_one", 1, s) - (q - 1) * losses.loss("zero_one", 0, s)
-    draws = np.where(recorded, positive, losses.loss("zero_one", 0, s))
+    positive = q * factor * unbiased_losses.loss("zero_one", 1, s) - (q - 1) * unbiased_losses.loss(
+        "zero_one", 0, s
+    )
+    draws = np.where(recorded, positive, unbiased_losses.loss("zero_one", 0, s))
     assert draws.mean() == pytest.approx(factor, abs=5 * draws.std() / np.sqrt(len(draws)))
     # Its weight is the slope between the two decisions, as for 2q - 1.
-    right = q * factor * losses.loss("zero_one", 1, 1.0) - (q - 1) * losses.loss("zero_one", 0, 1.0)
-    assert positive - right == pytest.approx(losses.rebalanced_then_unbiased(p, factor))
+    right = q * factor * unbiased_losses.loss("zero_one", 1, 1.0) - (q - 1) * unbiased_losses.loss(
+        "zero_one", 0, 1.0
+    )
+    assert positive - right == pytest.approx(unbiased_losses.rebalanced_then_unbiased(p, factor))
 
 
 def test_balance_times_pw_is_the_weight_models_train_with():
     counts, q = np.array([0, 1, 5, 100]), np.array([12.0, 9.0, 5.0, 2.0])
-    mine = losses.unbiased_then_rebalanced(1 / q, losses.balance(counts, 0.9))
+    mine = unbiased_losses.unbiased_then_rebalanced(1 / q, unbiased_losses.balance(counts, 0.9))
     np.testing.assert_allclose(mine[1:], pwcb_weights(q, counts, 0.9)[1:])
 
 
 def test_wrong_labels_and_propensities_are_named():
     with pytest.raises(DataError, match="0 and 1"):
-        losses.loss("hinge", 2, 0.0)
+        unbiased_losses.loss("hinge", 2, 0.0)
     with pytest.raises(DataError, match="propensity"):
-        losses.unbiased("hinge", 1, 0.0, 0.0)
+        unbiased_losses.unbiased("hinge", 1, 0.0, 0.0)
     with pytest.raises(DataError, match="no loss 'cube'"):
-        losses.loss("cube", 1, 0.0)  # type: ignore[arg-type]
+        unbiased_losses.loss("cube", 1, 0.0)  # type: ignore[arg-type]
 
 
 def test_picture_is_written(tmp_path):
-    losses.picture(tmp_path / "plots" / "losses.png")
+    unbiased_losses.picture(tmp_path / "plots" / "losses.png")
     assert (tmp_path / "plots" / "losses.png").read_bytes().startswith(b"\x89PNG")

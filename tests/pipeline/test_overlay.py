@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from coattail import overlay
-from coattail.cli import main
+from coattail.cli.main import main
 from coattail.config import read_yaml
 from coattail.errors import ConfigError
+from coattail.pipeline import overlay
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

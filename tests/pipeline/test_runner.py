@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from coattail import runner
 from coattail.errors import ConfigError, DataError
+from coattail.pipeline import runner
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_threads_are_set_before_libraries_are_imported(project):
 def test_a_library_that_was_imported_before_learns_of_the_threads():
     """Else numba refuses to compile once a parallel kernel has run."""
     code = (
-        "import os, numba; from coattail.runner import limit_threads\n"
+        "import os, numba; from coattail.pipeline.runner import limit_threads\n"
         "limit_threads(1)\n"
         "from numba.np.ufunc import parallel as threads; threads._launch_threads()\n"
         "print(numba.config.NUMBA_NUM_THREADS, numba.njit(lambda n: n + 1)(2))"
@@ -105,7 +105,7 @@ def test_a_variant_with_a_dot_is_refused(project):
 
 def test_sigterm_unwinds_the_stage(project):
     code = (
-        "import time; from coattail import runner\n"
+        "import time; from coattail.pipeline import runner\n"
         "def main():\n"
         "    try:\n        print('ready', flush=True); time.sleep(60)\n"
         "    finally:\n        open('unwound', 'w').close()\n"

@@ -7,10 +7,10 @@ import pytest
 
 from coattail.config import read_yaml
 from coattail.errors import ConfigError
-from coattail.pipeline import candidates, remove_strays, stage_addresses
-from coattail.schema import check
+from coattail.pipeline.candidates import candidates, remove_strays, stage_addresses
+from coattail.pipeline.schema import check
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from coattail.pipeline.result_params import ReportParams
 from coattail.report import page
 from coattail.report.collect import collect
-from coattail.report.params import ReportParams
 from tests.browser import chromium, complaints, requests, resize
 from tests.reportable import HOSTILE_LABEL, shared_workspace
 

@@ -17,21 +17,21 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 
-from coattail import metrics
 from coattail.arrays import TopK
-from coattail.cli import main
+from coattail.cli.main import main
 from coattail.config import read_yaml
+from coattail.data.features import Features
 from coattail.errors import DataError
-from coattail.features import Features
-from coattail.pipeline import candidates
+from coattail.evaluation import metrics
+from coattail.pipeline.candidates import candidates
+from coattail.pipeline.result_params import ReportParams
 from coattail.report import page, terminal
 from coattail.report.collect import Content, collect, write_plots
-from coattail.report.data import numbers, plain, script_json
 from coattail.report.examples import choose, read_texts
-from coattail.report.explain import Explainer
+from coattail.report.explanations import Explainer
 from coattail.report.findings import findings, title, verdicts
-from coattail.report.labels import label_table
-from coattail.report.params import ReportParams
+from coattail.report.label_table import label_table
+from coattail.report.numbers import numbers, plain, script_json
 from tests.reportable import HOSTILE_LABEL, HOSTILE_TEXT, shared_workspace
 
 NAMES = ("lines", "branches", "forest", "attention", "cnn", "mean", "again")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from coattail.config import read_yaml
-from coattail.pipeline import RANKERS, VARIANTS
-from coattail.schema import SECTIONS, check
+from coattail.pipeline.candidates import RANKERS, VARIANTS
+from coattail.pipeline.schema import SECTIONS, check
 from tests.architecture import (
     FLOORS,
     ROOT,
@@ -93,7 +93,7 @@ def test_declared_paths_are_the_paths_touched(stage):
     }
     touched = {p for p in touched_paths(stage) if not p.startswith("data/runs")}
     # A script may hand on a whole folder (data/features) of which it declares the parts it reads;
-    # test_pipeline.py watches which files are really opened.
+    # repository/test_pipeline.py watches which files are really opened.
     missing = {t for t in touched if not any(_covers(d, t) or _covers(t, d) for d in declared)}
     unused = {d for d in declared if not any(_covers(d, t) or _covers(t, d) for t in touched)}
     assert not missing, f"{stage} touches but does not declare {sorted(missing)}"
@@ -147,7 +147,7 @@ def test_gpu_stages_declare_themselves():
 
 
 def test_params_and_every_overlay_pass_the_schema(tmp_path, monkeypatch):
-    from coattail import overlay
+    from coattail.pipeline import overlay
 
     check(read_yaml(ROOT / "params.yaml"))
     monkeypatch.chdir(ROOT)
@@ -165,7 +165,7 @@ def test_readme_lists_the_stages_with_their_descriptions():
 
 def test_help_imports_neither_mlflow_nor_torch():
     code = (
-        "import sys; from coattail.cli import main\n"
+        "import sys; from coattail.cli.main import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "heavy = {'mlflow', 'torch', 'numba', 'scipy', 'numpy'} & set(sys.modules)\n"

@@ -14,11 +14,11 @@ import scipy.sparse as sp
 from ruamel.yaml import YAML
 
 from coattail.arrays import TopK
-from coattail.features import Features
-from coattail.linear.ovr import Ovr
-from coattail.linear.params import OvrParams
-from coattail.pipeline import candidates, stage_addresses
-from coattail.serve import Tagger
+from coattail.data.features import Features
+from coattail.models.linear.linear_params import OvrParams
+from coattail.models.linear.ovr import Ovr
+from coattail.pipeline.candidates import candidates, stage_addresses
+from coattail.serving.tagger import Tagger
 from tests.project import ROOT, Clone, clone_of_the_working_tree, stage_sources
 
 pytestmark = [pytest.mark.pipeline]

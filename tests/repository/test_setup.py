@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("bash", "dirname", "cat", "cksum", "tr", "df", "awk", "rm", "touch", "grep", "git", "env")
 
 

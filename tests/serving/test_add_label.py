@@ -10,17 +10,18 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 
-from coattail.add_label import add_label, read_texts
-from coattail.cli import main
+from coattail.cli.main import main
 from coattail.config import parse
-from coattail.deep.transfer_build import build
-from coattail.deep.transfer_params import TransferParams
+from coattail.data.corpus import PreprocessParams
+from coattail.data.features import Features
+from coattail.data.preprocess import prepare
 from coattail.errors import DataError, ModelError
-from coattail.features import Features
-from coattail.linear.ovr import Ovr
-from coattail.linear.params import OvrParams
-from coattail.prepare import PreprocessParams, prepare
-from coattail.serve import Tagger
+from coattail.models.deep.transfer.transfer_models import build
+from coattail.models.deep.transfer.transfer_params import TransferParams
+from coattail.models.linear.linear_params import OvrParams
+from coattail.models.linear.ovr import Ovr
+from coattail.serving.add_label import add_label, read_texts
+from coattail.serving.tagger import Tagger
 
 TOPICS = {
     "cats": ["cat", "purr", "whisker", "kitten"],

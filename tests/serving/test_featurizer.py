@@ -5,10 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from coattail.data.corpus import PreprocessParams
+from coattail.data.features import Features
+from coattail.data.preprocess import prepare
 from coattail.errors import ModelError
-from coattail.features import Features
-from coattail.prepare import PreprocessParams, prepare
-from coattail.serve import Featurizer, Tagger
+from coattail.serving.featurizer import Featurizer
+from coattail.serving.tagger import Tagger
 
 TEXTS = [
     "\n The dog sat, a cat\nsat on the mat and the cat sat",

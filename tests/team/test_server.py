@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from coattail.cli import main
+from coattail.cli.main import main
 from coattail.errors import ConfigError
 from coattail.team import settings
 from coattail.team.client import API, Server
@@ -21,7 +21,7 @@ from tests import services
 from tests.processes import wait_until
 
 pytestmark = [pytest.mark.services]
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

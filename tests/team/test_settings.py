@@ -12,11 +12,11 @@ import requests
 from click.testing import CliRunner
 from ruamel.yaml import YAML
 
-from coattail.cli import main
+from coattail.cli.main import main
 from coattail.errors import ConfigError
 from coattail.team import client, server, settings
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 GOOD = {
     "MLFLOW_AUTH_ADMIN_PASSWORD": "correct horse battery",
     "MLFLOW_FLASK_SERVER_SECRET_KEY": "0123456789abcdef0123456789abcdef",

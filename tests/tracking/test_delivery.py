@@ -15,13 +15,15 @@ from pathlib import Path
 import pytest
 import requests
 
-from coattail import tracking, workspace
+from coattail import tracking
+from coattail.pipeline import result_params
 from coattail.tracking import delivery, store
-from coattail.tracking.publish import publish
+from coattail.tracking.publishing import gather
+from coattail.tracking.publishing.publish import publish
 from coattail.tracking.record import RunRecord
 from coattail.tracking.store import KIND, Store
 from tests import services
-from tests.test_tracking import PARAMS, STAGES, Toy, everything, kinds, run_stage, shown
+from tests.tracking.test_stage_runs import PARAMS, STAGES, Toy, everything, kinds, run_stage, shown
 
 pytestmark = pytest.mark.services
 
@@ -292,9 +294,9 @@ def test_results_made_without_a_server_are_shown_later_once_as_they_were_made(pr
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     records = {address: run_stage(address, size=1.0) for address in STAGES}
     toy = replace(shown(records), dataset=project.name)
-    monkeypatch.setattr(workspace, "gather", lambda *_: toy)
-    monkeypatch.setattr(workspace, "load", lambda *_: workspace.PublishParams())
-    result = workspace.show(workspace.PublishParams())
+    monkeypatch.setattr(gather, "gather", lambda *_: toy)
+    monkeypatch.setattr(gather, "load", lambda *_: result_params.PublishParams())
+    result = gather.show(result_params.PublishParams())
     assert result["parent_run_id"] is None
     assert result["best"] == "dismec"
     Path("data/published.json").write_text(json.dumps(result))
@@ -302,11 +304,11 @@ def test_results_made_without_a_server_are_shown_later_once_as_they_were_made(pr
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "later"], check=True)
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert workspace.sync() == (
+    assert gather.sync() == (
         f"delivered {len(STAGES)} runs that were kept\n"
         f"MLflow now shows 2 candidates of {project.name}"
     )
-    assert workspace.sync() == "MLflow already shows these results"
+    assert gather.sync() == "MLflow already shows these results"
     opened = Store(project.name)
     assert kinds(opened) == ["candidate"] * 2 + ["parent"] + ["stage"] * len(STAGES)
     assert {run.info.status for run in everything(opened)} == {"FINISHED"}

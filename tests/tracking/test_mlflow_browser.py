@@ -16,12 +16,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from coattail.pipeline.result_params import PublishParams, ReportParams
 from coattail.report import page
 from coattail.report.collect import collect
-from coattail.report.params import ReportParams
-from coattail.tracking.publish import publish
+from coattail.tracking.publishing.gather import gather
+from coattail.tracking.publishing.publish import publish
 from coattail.tracking.store import Store
-from coattail.workspace import PublishParams, gather
 from tests.browser import chromium
 from tests.mlflow_server import mlflow_server
 from tests.reportable import shared_workspace

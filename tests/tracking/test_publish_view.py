@@ -11,9 +11,9 @@ import pytest
 from matplotlib.figure import Figure
 from mlflow.exceptions import MlflowException
 
-from coattail.pipeline import candidates
-from coattail.tracking import view
-from coattail.tracking.publish import Shown, publish
+from coattail.pipeline.candidates import candidates
+from coattail.tracking.publishing import experiment_page
+from coattail.tracking.publishing.publish import Shown, publish
 from coattail.tracking.record import Point, RunRecord
 from coattail.tracking.store import Store, insist
 
@@ -71,7 +71,7 @@ def test_a_candidate_shows_itself_and_not_the_machine(store):
     assert run.data.tags["family"] == "linear"
     assert run.data.tags["tail_methods"] == "pwcb"
     assert run.data.tags["pipeline"].startswith("repro-")
-    assert run.data.tags[view.NOTE].endswith("how it stands")
+    assert run.data.tags[experiment_page.NOTE].endswith("how it stands")
     assert (run.info.start_time, run.info.end_time) == (STARTED, ENDED)
     assert run.data.params["train_linear.weighting"] == "pwcb"
 
@@ -85,8 +85,10 @@ def test_the_parent_has_the_main_figures_of_the_best_and_says_where_it_ran(store
     assert parent.data.metrics["train_linear/dismec/texts"] == 123456.0
     assert parent.data.metrics["train_linear/dismec/share"] == 0.00012
     assert "version.numpy" in parent.data.tags
-    assert parent.data.tags[view.NOTE].endswith("the leaderboard")
-    assert "report.html" not in parent.data.tags[view.NOTE], "there is no report to lead to"
+    assert parent.data.tags[experiment_page.NOTE].endswith("the leaderboard")
+    assert "report.html" not in parent.data.tags[experiment_page.NOTE], (
+        "there is no report to lead to"
+    )
 
 
 def test_report_tables_and_pictures_are_artifacts_under_telling_names(store, tmp_path):
@@ -104,32 +106,34 @@ def test_report_tables_and_pictures_are_artifacts_under_telling_names(store, tmp
     assert listed(parent, "evaluation") == ["evaluation/front.json"]
     assert listed(parent, "pictures") == ["pictures/all.png"]
     assert listed(run, "pictures") == ["pictures/dismec.png"]
-    address = view.run(store, parent, "report/report.html")
+    address = experiment_page.run(store, parent, "report/report.html")
     for one in (parent, run):
-        assert f"[report.html]({address})" in store.client.get_run(one).data.tags[view.NOTE]
+        assert (
+            f"[report.html]({address})" in store.client.get_run(one).data.tags[experiment_page.NOTE]
+        )
 
 
 def test_the_experiment_gets_a_view_of_candidates_and_keeps_a_description_of_its_own(store):
-    view.describe(store, ["p_at_1", "psp_at_5"], "psp_at_5")
+    experiment_page.describe(store, ["p_at_1", "psp_at_5"], "psp_at_5")
     tags = store.client.get_experiment(store.experiment_id).tags
-    state = json.loads(tags[f"{view.SHARED}{view.KEY}"])
+    state = json.loads(tags[f"{experiment_page.SHARED}{experiment_page.KEY}"])
     assert state["searchFilter"] == "tags.`coattail.kind` = 'candidate'"
     assert state["orderByKey"] == "metrics.`psp_at_5`"
     assert state["selectedColumns"][:2] == ["metrics.`p_at_1`", "metrics.`psp_at_5`"]
-    assert view.candidates(store) in tags[view.NOTE]
-    store.client.set_experiment_tag(store.experiment_id, view.NOTE, "Mine.")
-    view.describe(store, ["p_at_1"], "p_at_1")
+    assert experiment_page.candidates(store) in tags[experiment_page.NOTE]
+    store.client.set_experiment_tag(store.experiment_id, experiment_page.NOTE, "Mine.")
+    experiment_page.describe(store, ["p_at_1"], "p_at_1")
     tags = store.client.get_experiment(store.experiment_id).tags
-    assert tags[view.NOTE] == "Mine."
-    assert "metrics.`p_at_1`" in tags[f"{view.SHARED}{view.KEY}"]
+    assert tags[experiment_page.NOTE] == "Mine."
+    assert "metrics.`p_at_1`" in tags[f"{experiment_page.SHARED}{experiment_page.KEY}"]
 
 
 def test_several_who_publish_at_once_do_not_trip_over_each_other(store):
     stores = [Store(f"race-{number}") for number in range(8) for _ in range(2)]
 
     def describe(one):
-        view.describe(one, ["p_at_1"], "p_at_1")
-        return store.client.get_experiment(one.experiment_id).tags[view.NOTE]
+        experiment_page.describe(one, ["p_at_1"], "p_at_1")
+        return store.client.get_experiment(one.experiment_id).tags[experiment_page.NOTE]
 
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(describe, stores))

@@ -12,8 +12,8 @@ import pytest
 
 from coattail import tracking
 from coattail.config import Params
-from coattail.pipeline import candidates
-from coattail.tracking.publish import Shown, open_parents, publish
+from coattail.pipeline.candidates import candidates
+from coattail.tracking.publishing.publish import Shown, open_parents, publish
 from coattail.tracking.record import RunRecord, flatten, git_tags
 from coattail.tracking.store import KIND, Store, data_hash, pipeline_key
 

@@ -6,25 +6,16 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import psutil
 
 from coattail.config import read_yaml
 from coattail.errors import CoattailError, ConfigError
-from coattail.pipeline import FOLDERS, candidates, remove_strays
+from coattail.pipeline.candidates import FOLDERS, candidates, remove_strays
+from coattail.team.finding import Finding
 
-Level = Literal["ok", "note", "problem"]
 ENOUGH_GB = 5
-
-
-@dataclass(frozen=True)
-class Finding:
-    level: Level
-    what: str
-    remedy: str = ""
 
 
 def examine() -> Iterator[Finding]:
@@ -49,15 +40,15 @@ def examine() -> Iterator[Finding]:
 
 def examine_server(address: str) -> Iterator[Finding]:
     """Every check of a team's server, as the user that MLFLOW_TRACKING_* name."""
-    from coattail.team import check
+    from coattail.team import server_check
     from coattail.team.client import Server
     from coattail.tracking.store import dataset_name
 
-    yield from check.examine(Server.of_environment(address), dataset_name())
+    yield from server_check.examine(Server.of_environment(address), dataset_name())
 
 
 def _params() -> Iterator[Finding]:
-    from coattail.schema import check
+    from coattail.pipeline.schema import check
 
     content = read_yaml("params.yaml")
     check(content)
@@ -127,11 +118,11 @@ def _strays() -> Iterator[Finding]:
 
 
 def _device() -> Iterator[Finding]:
-    from coattail.runner import settings
+    from coattail.pipeline.runner import settings
 
     wanted = settings().device
     try:
-        from coattail.deep.device import resolve
+        from coattail.models.deep.device import resolve
 
         device = resolve(wanted)
     except CoattailError as error:
@@ -154,7 +145,7 @@ def _waiting() -> Iterator[Finding]:
 
 
 def _store() -> Iterator[Finding]:
-    from coattail.tracking.publish import open_parents
+    from coattail.tracking.publishing.publish import open_parents
     from coattail.tracking.store import address, dataset_name, open_store
 
     store = open_store(dataset_name())
@@ -171,7 +162,7 @@ def _store() -> Iterator[Finding]:
 
 def close_open_parents() -> list[str]:
     """Mark parents that nobody works on, and their stages, as KILLED; return their names."""
-    from coattail.tracking.publish import close_stages, open_parents
+    from coattail.tracking.publishing.publish import close_stages, open_parents
     from coattail.tracking.store import dataset_name, open_store
 
     if _dvc_is_running():

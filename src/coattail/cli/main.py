@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from coattail import __version__
-from coattail.commands import COMMANDS
+from coattail.cli.sharing import COMMANDS
+from coattail.cli.team_server import team
 from coattail.errors import CoattailError
-from coattail.team.commands import team
 
 
 class _Group(click.Group):
@@ -36,7 +36,7 @@ class _Group(click.Group):
 @click.version_option(__version__)
 def main() -> None:
     """Long-tailed extreme multi-label text classification, as one reproducible pipeline."""
-    from coattail.runner import start_logging
+    from coattail.pipeline.runner import start_logging
 
     start_logging()
     logging.getLogger("coattail").setLevel(logging.WARNING)
@@ -54,7 +54,7 @@ for command in (team, *COMMANDS):
 @click.option("--dry-run", is_flag=True, help="Show the change to params.yaml, write nothing.")
 def use(name: str, data: str | None, dry_run: bool) -> None:
     """Switch params.yaml to dataset (or preset) NAME and show what changes."""
-    from coattail import overlay
+    from coattail.pipeline import overlay
 
     difference = overlay.diff(name, data) if dry_run else overlay.use(name, data)
     if not difference:
@@ -71,7 +71,7 @@ def use(name: str, data: str | None, dry_run: bool) -> None:
 @main.command()
 def datasets() -> None:
     """List the datasets and presets that `coattail use` knows."""
-    from coattail import overlay
+    from coattail.pipeline import overlay
 
     rows = overlay.describe()
     width = max(len(name) for name, _ in rows)
@@ -84,7 +84,7 @@ def datasets() -> None:
 @click.option("--server", metavar="URL", help="Check the team's MLflow server at URL instead.")
 def doctor(close: bool, server: str | None) -> None:
     """Check params, git, disk, locks, device and the MLflow store; say what to do."""
-    from coattail import doctor as checks
+    from coattail.cli import doctor as checks
 
     if close:
         for name in checks.close_open_parents():
@@ -105,7 +105,7 @@ def doctor(close: bool, server: str | None) -> None:
 @click.option("--sort", default=None, help="Metric to sort by, e.g. psp_at_5.")
 def leaderboard(sort: str | None) -> None:
     """Show head, tail and overall figures of every candidate."""
-    from coattail import leaderboard as board
+    from coattail.evaluation import leaderboard as board
 
     board.show(Path("data/evaluation"), **({"sort": sort} if sort else {}))
 
@@ -132,8 +132,8 @@ def compare(
     A source is a git revision, the name of a DVC experiment, the id of an MLflow run (of a pipeline
     or of a candidate), or `workspace`. Without any: the workspace against HEAD.
     """
-    from coattail import compare as comparing
-    from coattail import leaderboard as board
+    from coattail.evaluation import leaderboard as board
+    from coattail.experiments import compare as comparing
 
     found = comparing.compare(sources)
     found = found.only(only) if only else found
@@ -180,8 +180,8 @@ def tune(
     Trials are trained beside the workspace and judged on the validation texts, never on test. The
     same command goes on after an interrupt, and a higher --trials adds to what is there.
     """
-    from coattail import search_plan, tune_report
-    from coattail import tune as tuning
+    from coattail.experiments import search_plan, search_table
+    from coattail.experiments import tune as tuning
 
     logging.getLogger("coattail").setLevel(logging.INFO)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -191,7 +191,7 @@ def tune(
     except KeyboardInterrupt:
         click.echo("interrupted; the same command goes on from here", err=True)
         sys.exit(130)
-    tune_report.show(outcome)
+    search_table.show(outcome)
     if no_run:
         click.echo(shlex.join(plan.command(outcome.best, tuning.free_name(plan))))
         return
@@ -204,7 +204,7 @@ def tune(
 @main.command()
 def sync() -> None:
     """Show results that came from a cache or a colleague in this MLflow store too."""
-    from coattail.workspace import sync as synchronise
+    from coattail.tracking.publishing.gather import sync as synchronise
 
     click.echo(synchronise())
 
@@ -214,7 +214,7 @@ def sync() -> None:
 def clean(dry_run: bool) -> None:
     """Remove results in data/ of variants that params.yaml no longer has."""
     from coattail.config import read_yaml
-    from coattail.pipeline import FOLDERS, remove_strays
+    from coattail.pipeline.candidates import FOLDERS, remove_strays
 
     removed = remove_strays(read_yaml("params.yaml"), *FOLDERS, dry_run=dry_run)
     for path in removed:
@@ -230,7 +230,7 @@ def clean(dry_run: bool) -> None:
 @click.option("-k", default=5, show_default=True, help="Labels per text.")
 def tag(texts: tuple[str, ...], candidate: str | None, model: str | None, k: int) -> None:
     """Tag TEXTS (or lines of standard input) with a trained candidate."""
-    from coattail.serve import Tagger
+    from coattail.serving.tagger import Tagger
 
     if candidate and model:
         raise click.UsageError("give --candidate or --model, not both")
@@ -253,7 +253,7 @@ def add_label(candidate: str, label: str, texts: str, to: str | None) -> None:
     CANDIDATE is a transfer model (httn, imprinting), a one-vs-rest model, or the folder of a bundle
     that this command wrote. What DVC made stays as it is: the grown model is a folder of its own.
     """
-    from coattail import add_label as adding
+    from coattail.serving import add_label as adding
 
     folder, number = adding.add_label(candidate, label, adding.read_texts(texts), to)
     click.echo(f"{folder}: {candidate} with label {label!r} (id {number}); now:")

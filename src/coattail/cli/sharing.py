@@ -28,7 +28,7 @@ def lineage(
 
     MODEL is a registered model (name, name@alias or name/version), a candidate or a run id.
     """
-    from coattail import lineage as of
+    from coattail.experiments import lineage as of
 
     given = [value for value in (model, commit, data, stage) if value]
     if len(given) != 1:
@@ -61,17 +61,17 @@ def lineage(
 @click.option("--name", help="Call the experiments NAME-1, NAME-2, ...")
 def queue(sets: tuple[str, ...], file: TextIO | None, on: str, name: str | None) -> None:
     """Run many experiments, each in a clone of its own, here or on a Dask cluster."""
-    from coattail import experiments
+    from coattail.experiments import queue as queueing
 
-    wanted = experiments.grid(sets) if sets else []
+    wanted = queueing.grid(sets) if sets else []
     if file is not None:
         lines = [line.split() for line in file if line.strip() and line[0] != "#"]
-        wanted += [combination for line in lines for combination in experiments.grid(line)]
+        wanted += [combination for line in lines for combination in queueing.grid(line)]
     if not wanted:
         raise click.UsageError("nothing to run: give -S KEY=VALUE or --file")
     click.echo(f"{len(wanted)} experiments on {on}")
     failed = 0
-    for title, result, error in experiments.run_all(wanted, on, name):
+    for title, result, error in queueing.run_all(wanted, on, name):
         if result is None:
             failed += 1
             click.echo(f"{click.style('failed', fg='red')}  {title}: {error}", err=True)
@@ -97,11 +97,11 @@ def queue(sets: tuple[str, ...], file: TextIO | None, on: str, name: str | None)
 @click.option("--into", help="Experiment to import into; the dataset's if not given.")
 def import_runs(uri: str, experiment: str, mapping: tuple[str, ...], into: str | None) -> None:
     """Take the finished runs of EXPERIMENT in another MLflow store (URI) in, for comparison."""
-    from coattail.tracking import imported
+    from coattail.tracking import import_runs as importing
     from coattail.tracking.store import dataset_name, open_store
 
-    rules = imported.rules(mapping)
-    new, old = imported.import_runs(open_store(into or dataset_name()), uri, experiment, rules)
+    rules = importing.rules(mapping)
+    new, old = importing.import_runs(open_store(into or dataset_name()), uri, experiment, rules)
     click.echo(f"imported {new} runs of {experiment}" + (f"; {old} were here already" * bool(old)))
 
 
@@ -111,7 +111,7 @@ def import_runs(uri: str, experiment: str, mapping: tuple[str, ...], into: str |
 @click.option("--without", multiple=True, metavar="PATH", help="Leave an output out: data/raw.")
 def export(archive: Path, revision: str | None, without: tuple[str, ...]) -> None:
     """Write an experiment or git REVISION (else the workspace) with all its data to ARCHIVE."""
-    from coattail.exchange import export as write
+    from coattail.experiments.exchange import export as write
 
     done = write(archive, revision, without)
     click.echo(
@@ -126,7 +126,7 @@ def export(archive: Path, revision: str | None, without: tuple[str, ...]) -> Non
 @click.argument("folder", type=click.Path(path_type=Path))
 def open_archive(archive: Path, folder: Path) -> None:
     """Unpack an exported ARCHIVE into FOLDER as a working project, without any remote."""
-    from coattail.exchange import open_archive as unpack
+    from coattail.experiments.exchange import open_archive as unpack
 
     manifest = unpack(archive, folder)
     click.echo(f"{folder}: {manifest['name']} at {manifest['commit'][:10]}")

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
+from coattail.data.fetch import need_space
 from coattail.errors import DownloadError
-from coattail.fetch import need_space
 
 LARGEST, RATIO = 1 << 30, 50  # bytes that the files may unpack to: the first, or so many times more
 MOST_FILES = 100_000

@@ -20,8 +20,8 @@ from pydantic import Field
 
 from coattail.arrays import as_csr, unit_rows
 from coattail.config import Params
+from coattail.data.features import Block
 from coattail.errors import DataError
-from coattail.features import Block
 
 
 class AugmentParams(Params):

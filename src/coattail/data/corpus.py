@@ -17,11 +17,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from coattail import readers, text
 from coattail.arrays import Ragged, unit_rows
 from coattail.config import Params
+from coattail.data import text
+from coattail.data.features import SPLITS, Split
+from coattail.data.formats import documents, xmc
 from coattail.errors import DataError
-from coattail.features import SPLITS, Split
 
 log = logging.getLogger("coattail")
 
@@ -86,7 +87,7 @@ def read(raw: Path, manifest: dict[str, Any], texts: Path, params: PreprocessPar
             source = _Source(manifest["format"], manifest.get("label_separator", "|"), files)
             corpus = _from_texts(source, copies, params)
     if "label_names" in files:
-        names = _readable(corpus.labels, readers.label_names(files["label_names"]))
+        names = _readable(corpus.labels, documents.label_names(files["label_names"]))
         corpus = replace(corpus, labels=names)
     return corpus
 
@@ -146,20 +147,20 @@ class _Source:
     separator: str
     files: dict[str, Path]
 
-    def documents(self, split: Split) -> Iterator[readers.Document]:
-        return readers.documents(self.files[split], self.format, self.separator)
+    def read(self, split: Split) -> Iterator[documents.Document]:
+        return documents.documents(self.files[split], self.format, self.separator)
 
-    def routed(self, params: PreprocessParams) -> Iterator[tuple[Split, readers.Document]]:
+    def routed(self, params: PreprocessParams) -> Iterator[tuple[Split, documents.Document]]:
         """Every text with its split; without a validation file some of train go there."""
         if "valid" in self.files:
             for split in SPLITS:
-                yield from ((split, document) for document in self.documents(split))
+                yield from ((split, document) for document in self.read(split))
             return
         # Reading train twice is cheaper than keeping its texts.
-        to_valid = validation_rows(sum(1 for _ in self.documents("train")), params)
-        for chosen, document in zip(to_valid, self.documents("train"), strict=True):
+        to_valid = validation_rows(sum(1 for _ in self.read("train")), params)
+        for chosen, document in zip(to_valid, self.read("train"), strict=True):
             yield "valid" if chosen else "train", document
-        yield from (("test", document) for document in self.documents("test"))
+        yield from (("test", document) for document in self.read("test"))
 
 
 class _Rows:
@@ -303,7 +304,7 @@ def _terms(
 
 def _from_matrices(files: dict[str, Path], copies: TextFiles, params: PreprocessParams) -> Corpus:
     """Features are given and word order is unknown: a text is its features in ascending order."""
-    given = {split: readers.read_xmc(files[split]) for split in SPLITS if split in files}
+    given = {split: xmc.read_xmc(files[split]) for split in SPLITS if split in files}
     _same_width(files, given)
     rows = {split: np.arange(X.shape[0]) for split, (X, _) in given.items()}
     if "valid" not in given:

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from coattail.config import Params, read_yaml, suggestion
-from coattail.demo import DemoParams
+from coattail.data.demo_corpus import DemoParams
 from coattail.errors import ConfigError
 
 CONF = Path("conf")
@@ -58,7 +58,7 @@ class PropensityParams(Params):
     B: float = Field(default=1.5, gt=0, le=100, description="how soon it starts to grow")
 
 
-class SplitParams(Params):
+class SplitSizes(Params):
     """Texts per split as the publishers count them; documentation, checked by nobody."""
 
     train: int | None = Field(default=None, ge=0, description="training texts")
@@ -88,7 +88,7 @@ class DatasetParams(Params):
         default=PropensityParams(),
         description="constants of the propensity-scored metrics",
     )
-    splits: SplitParams = Field(default=SplitParams(), description="published sizes")
+    splits: SplitSizes = Field(default=SplitSizes(), description="published sizes")
     labels: int | None = Field(default=None, ge=1, description="published number of labels")
     licence: str = Field(default="", description="terms of the data, as far as they are stated")
     citation: str = Field(default="", description="what to cite")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coattail.arrays import atomic_file
-from coattail.labels import BANDS
+from coattail.labels.frequency import BANDS
 
 COLOURS = ("#0072b2", "#009e73", "#d55e00")  # head, torso, tail
 INK, GRID, BAR = "#333333", "#dddddd", "#8fb8d8"

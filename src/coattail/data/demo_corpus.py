@@ -21,8 +21,8 @@ from pydantic import Field
 
 from coattail.arrays import atomic_file
 from coattail.config import Params
-from coattail.demo_tree import Tree, grow
-from coattail.labels import counts, inverse_propensity
+from coattail.data.demo_taxonomy import Taxonomy, grow
+from coattail.labels.frequency import counts, inverse_propensity
 from coattail.progress import progress
 
 
@@ -100,7 +100,9 @@ def propensities(
     return (low + high) / 2
 
 
-def _truth(params: DemoParams, tree: Tree, known: NDArray[np.int64], p: NDArray[np.float64]) -> str:
+def _truth(
+    params: DemoParams, tree: Taxonomy, known: NDArray[np.int64], p: NDArray[np.float64]
+) -> str:
     """What only the generator knows, as JSON."""
     phrases = [[tree.words[a], tree.words[b]] for a, b in tree.phrase.tolist()]
     content = {
@@ -136,7 +138,7 @@ class _Topics:
     general: NDArray[np.bool_]  # told through its field's words only
 
 
-def _draw_topics(params: DemoParams, tree: Tree, split: int, n: int) -> _Topics:
+def _draw_topics(params: DemoParams, tree: Taxonomy, split: int, n: int) -> _Topics:
     rng = np.random.default_rng([params.seed, 1, split])
     number = 1 + rng.poisson(params.topics - 1, n)
     start = np.concatenate([[0], np.cumsum(number)])
@@ -156,7 +158,7 @@ def _at(cumulative: NDArray[np.float64], u: NDArray[np.float64]) -> NDArray[np.i
     return np.clip(np.searchsorted(cumulative, u, "right") - 1, 0, len(cumulative) - 2)
 
 
-def _complete(tree: Tree, topics: _Topics) -> sp.csr_matrix:
+def _complete(tree: Taxonomy, topics: _Topics) -> sp.csr_matrix:
     """Y*: the topics that are not general, and the fields and areas of all."""
     text = np.repeat(np.arange(len(topics.start) - 1), np.diff(topics.start))
     field = tree.parent[topics.label]
@@ -179,7 +181,7 @@ def _lose(Y: sp.csr_matrix, p: NDArray[np.float64], rng: np.random.Generator) ->
 
 def _write(
     params: DemoParams,
-    tree: Tree,
+    tree: Taxonomy,
     split: int,
     topics: _Topics,
     observed: sp.csr_matrix,
@@ -208,7 +210,12 @@ def _listed(Y: sp.csr_matrix, row: int, names: list[str]) -> str:
 
 
 def _tell(
-    params: DemoParams, tree: Tree, topics: _Topics, begin: int, end: int, rng: np.random.Generator
+    params: DemoParams,
+    tree: Taxonomy,
+    topics: _Topics,
+    begin: int,
+    end: int,
+    rng: np.random.Generator,
 ) -> Iterator[str]:
     """The texts ``begin`` to ``end`` of a split: all their sentences at once, as arrays."""
     of_text = slice(topics.start[begin], topics.start[end])

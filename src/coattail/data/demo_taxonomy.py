@@ -11,7 +11,7 @@ AREA_WORDS = 12  # words that mark an area
 
 
 @dataclass(frozen=True)
-class Tree:
+class Taxonomy:
     """Labels 0.. are areas, then fields, then topics; words are ids into ``words``."""
 
     names: list[str]
@@ -28,7 +28,9 @@ class Tree:
     area_start: NDArray[np.int64]  # (areas + 1,) into by_area
 
 
-def grow(n_labels: int, n_words: int, zipf: float, twins: float, rng: np.random.Generator) -> Tree:
+def grow(
+    n_labels: int, n_words: int, zipf: float, twins: float, rng: np.random.Generator
+) -> Taxonomy:
     """``n_labels`` labels on three levels, a share ``twins`` of the topics in pairs."""
     words = _language(n_words, rng)
     n_areas = max(1, round(n_labels**0.45))
@@ -54,7 +56,7 @@ def grow(n_labels: int, n_words: int, zipf: float, twins: float, rng: np.random.
     area = parent[parent[first_topic:]]
     order = np.argsort(area, kind="stable")
     weight = rank[order] ** -zipf
-    return Tree(
+    return Taxonomy(
         names=_names(words, parent, n_areas, first_topic, pools, pool_start, phrase),
         words=words,
         parent=parent,

@@ -12,13 +12,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coattail.archives import extract
 from coattail.arrays import atomic_folder
 from coattail.config import suggestion
-from coattail.demo import generate
+from coattail.data.archives import extract
+from coattail.data.dataset_params import (
+    DatasetParams,
+    FileParams,
+    VectorsParams,
+    address_of,
+    is_address,
+)
+from coattail.data.demo_corpus import generate
+from coattail.data.fetch import REMEDY, fetch, need_space, verify
 from coattail.errors import DownloadError
-from coattail.fetch import REMEDY, fetch, need_space, verify
-from coattail.registry import DatasetParams, FileParams, VectorsParams, address_of, is_address
 
 log = logging.getLogger("coattail")
 

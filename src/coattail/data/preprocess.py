@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coattail import corpus, figures, labels
 from coattail.arrays import atomic_folder, save_csr, save_ragged
-from coattail.corpus import Corpus, PreprocessParams
+from coattail.data import corpus, dataset_plots
+from coattail.data.corpus import Corpus, PreprocessParams
+from coattail.data.formats.word_vectors import read_vectors
 from coattail.errors import DataError
+from coattail.labels import frequency
 from coattail.progress import clock
-from coattail.vectors import read_vectors
 
 __all__ = ["PreprocessParams", "prepare"]
 
@@ -34,8 +35,8 @@ def prepare(
         data = corpus.read(raw, manifest, folder / "texts", params)
         counts = _texts_per_label(data)
         n_texts = sum(data.splits[split].Y.shape[0] for split in ("train", "valid"))
-        q = labels.inverse_propensity(counts, n_texts, **manifest["propensity"])
-        bands = labels.bands(counts, params.head_share, params.tail_share)
+        q = frequency.inverse_propensity(counts, n_texts, **manifest["propensity"])
+        bands = frequency.bands(counts, params.head_share, params.tail_share)
         _save(folder, data)
         np.save(folder / "labels" / "counts.npy", counts)
         np.save(folder / "labels" / "inverse_propensity.npy", q)
@@ -50,7 +51,7 @@ def prepare(
             stats["words_with_vector"] = found
         (folder / "stats.json").write_text(json.dumps(stats, indent=2) + "\n", encoding="utf-8")
     if plots is not None:
-        figures.draw(plots, manifest["name"], counts, bands, _per_text(data))
+        dataset_plots.draw(plots, manifest["name"], counts, bands, _per_text(data))
     shown = (stats["texts"], stats["labels"], stats["tfidf_terms"])
     log.info(
         "%s: %s texts, %s labels, %s tf-idf terms in %s",
@@ -78,7 +79,7 @@ def _manifest(raw: Path) -> dict[str, Any]:
 
 def _texts_per_label(data: Corpus) -> NDArray[np.int64]:
     """Counted in train and validation together; the test labels are never looked at."""
-    return labels.counts(data.splits["train"].Y) + labels.counts(data.splits["valid"].Y)
+    return frequency.counts(data.splits["train"].Y) + frequency.counts(data.splits["valid"].Y)
 
 
 def _save(folder: Path, data: Corpus) -> None:
@@ -116,7 +117,7 @@ def _statistics(
     params: PreprocessParams,
 ) -> dict[str, Any]:
     """What a reader of results wants to know of the data; numbers only, flat where possible."""
-    in_test = labels.counts(data.splits["test"].Y)
+    in_test = frequency.counts(data.splits["test"].Y)
     per_text = _per_text(data)
     n_labels, n_words = per_text["labels_per_text"], per_text["words_per_text"]
     stats: dict[str, Any] = {"dataset": name, "texts": len(n_labels)}
@@ -144,11 +145,12 @@ def _statistics(
         known = sum(Y.nnz for Y in complete)
         stats["complete_labels_per_text"] = round(known / len(n_labels), 3)
     stats["bands"] = {
-        band: _group(bands == number, counts, in_test) for number, band in enumerate(labels.BANDS)
+        band: _group(bands == number, counts, in_test)
+        for number, band in enumerate(frequency.BANDS)
     }
-    bins = labels.frequency_bin(counts)
+    bins = frequency.frequency_bin(counts)
     stats["frequency_bins"] = {
-        bin: _group(bins == number, counts, in_test) for number, bin in enumerate(labels.BINS)
+        bin: _group(bins == number, counts, in_test) for number, bin in enumerate(frequency.BINS)
     }
     return stats
 

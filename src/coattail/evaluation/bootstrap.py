@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from coattail.metrics import Ratio
+from coattail.evaluation.metrics import Ratio
 
 # How often each text is drawn is held for this many bytes of resamples at a time.
 BLOCK_BYTES = 64 << 20
@@ -24,7 +24,7 @@ def resample(
     the values of two candidates are paired, position by position. NaN where a resample has
     nothing in the denominator.
     """
-    from coattail.kernels import metrics as kernels
+    from coattail.kernels import hits as kernels
 
     columns = np.column_stack([part for ratio in ratios.values() for part in ratio])
     columns = np.ascontiguousarray(columns, np.float64)  # (n, 2 m)

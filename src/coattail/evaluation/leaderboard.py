@@ -14,7 +14,7 @@ from rich.text import Text
 
 from coattail.config import suggestion
 from coattail.errors import ConfigError
-from coattail.evaluation import Evaluation
+from coattail.evaluation.scoring import Evaluation
 
 WIDTH = 100
 BETTER, WORSE = "▲", "▼"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from coattail.arrays import Kind, TopK, as_csr, parts
 from coattail.errors import DataError
-from coattail.labels import BANDS
+from coattail.labels.frequency import BANDS
 
 Variant = Literal["a", "b"]
 Weights = NDArray[np.float64]
@@ -166,7 +166,7 @@ class AtK:
     @cached_property
     def _ideal(self) -> NDArray[np.float64]:
         """The k largest 1/p among the true labels of each text, descending, (n, k)."""
-        from coattail.kernels import metrics as kernels
+        from coattail.kernels import hits as kernels
 
         ideal = np.empty((self.judged.n, self.k))
         p = parts(self.judged.Y)
@@ -218,7 +218,7 @@ def judge(
     variant : str
         Normalisation of PSnDCG, ``a`` or ``b``.
     """
-    from coattail.kernels import metrics as kernels
+    from coattail.kernels import hits as kernels
 
     Y = as_csr(Y, "Y")
     if not Y.data.all():

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from coattail.evaluation import Evaluation, Row
-from coattail.labels import BANDS
+from coattail.evaluation.scoring import Evaluation, Row
+from coattail.labels.frequency import BANDS
 
 COLOURS = dict(zip(BANDS, ("#0072b2", "#009e73", "#d55e00"), strict=True))
 INK, GRID, QUIET, OWN = "#333333", "#dddddd", "#9aa5b1", "#0072b2"

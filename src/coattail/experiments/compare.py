@@ -15,11 +15,11 @@ from typing import Any
 
 from rich.table import Table
 
-from coattail import leaderboard
 from coattail.config import suggestion
 from coattail.errors import ConfigError, DataError
-from coattail.evaluation import TABLES, Evaluation
-from coattail.tracking.results import RUN_ID, results
+from coattail.evaluation import leaderboard
+from coattail.evaluation.scoring import TABLES, Evaluation
+from coattail.tracking.candidate_metrics import RUN_ID, results
 
 Metrics = dict[str, float]
 WORKSPACE = "workspace"

@@ -24,10 +24,10 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from coattail.archives import extract
 from coattail.arrays import atomic_file
+from coattail.data.archives import extract
 from coattail.errors import DataError, DownloadError
-from coattail.tracking.imported import dump
+from coattail.tracking.import_runs import dump
 from coattail.tracking.store import outages
 
 FORMAT = "coattail-experiment-1"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from coattail.errors import ConfigError, TrackingError
-from coattail.tracking.find import candidate_runs, model_run, versions_of
+from coattail.tracking.find_models import candidate_runs, model_run, versions_of
 from coattail.tracking.origin import STAGE, locked_outs
 from coattail.tracking.store import KIND, Store, dataset_name, open_store
 

@@ -27,9 +27,9 @@ from pathlib import Path
 from coattail.engine import open_engine
 from coattail.errors import CoattailError, ConfigError
 from coattail.tracking.delivery import outbox
+from coattail.tracking.publishing.gather import PUBLISHED
 from coattail.tracking.record import git_tags
 from coattail.tracking.store import address, dataset_name, open_store
-from coattail.workspace import PUBLISHED
 
 log = logging.getLogger("coattail")
 

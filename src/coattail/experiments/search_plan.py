@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from coattail import metrics, search_space
 from coattail.arrays import TopK
 from coattail.config import Params, parse, read_yaml, suggestion
+from coattail.data.features import Features
 from coattail.errors import ConfigError, DataError
-from coattail.evaluation import EvaluateParams
-from coattail.features import Features
-from coattail.pipeline import candidates
-from coattail.schema import SECTIONS
-from coattail.search_space import Choice, Dimension
+from coattail.evaluation import metrics
+from coattail.evaluation.scoring import EvaluateParams
+from coattail.experiments import search_space
+from coattail.experiments.search_space import Choice, Dimension
+from coattail.pipeline.candidates import candidates
+from coattail.pipeline.schema import SECTIONS
 from coattail.tracking.store import data_hash
 
 TUNABLE = ("train_linear", "train_deep", "transfer")

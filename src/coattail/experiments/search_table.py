@@ -7,13 +7,13 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from coattail import leaderboard
-from coattail.tune import Outcome
+from coattail.evaluation import leaderboard
+from coattail.experiments.tune import SearchResult
 
 SHOWN = 15  # trials; MLflow has them all
 
 
-def table(outcome: Outcome, plain: bool = False) -> Table:
+def table(outcome: SearchResult, plain: bool = False) -> Table:
     """One row per trial: those that came to an end by their value, then the others."""
     metric = outcome.plan.metric
     rows = sorted(outcome.trials, key=lambda t: (t[1] != "complete", -(t[2] or 0.0), t[0]))
@@ -33,7 +33,7 @@ def table(outcome: Outcome, plain: bool = False) -> Table:
     return made
 
 
-def show(outcome: Outcome) -> None:
+def show(outcome: SearchResult) -> None:
     """Print the table on the terminal."""
     leaderboard.print_table(lambda plain: table(outcome, plain))
 

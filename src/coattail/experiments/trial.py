@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from coattail.arrays import TopK, atomic_file
 from coattail.errors import CoattailError
-from coattail.tracking import journal
+from coattail.tracking import trial_line
 from coattail.tracking.record import Point
 
 READ = ("features", "plt", "augmented")
@@ -50,7 +50,11 @@ def train(
     root = Path.cwd()
     env = {k: v for k, v in os.environ.items() if not k.startswith("DVC_EXP_")}
     path = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
-    env |= {"PYTHONPATH": os.pathsep.join(path), journal.PLACE: str(place), "DVC_ROOT": str(root)}
+    env |= {
+        "PYTHONPATH": os.pathsep.join(path),
+        trial_line.PLACE: str(place),
+        "DVC_ROOT": str(root),
+    }
     command = [sys.executable, "-m", f"stages.{stage}", variant]
     with open(folder / "log.txt", "w") as log:
         child = subprocess.Popen(
@@ -62,7 +66,7 @@ def train(
             _stop(child)
     if child.returncode != 0:
         raise TrialError(_reason(folder / "log.txt", child.returncode))
-    watch(journal.read(place))
+    watch(trial_line.read(place))
     return TopK.load(folder / "data" / "ranked" / variant / "valid.npz")
 
 
@@ -96,7 +100,7 @@ def _follow(
             child.wait(POLL)
             return
         except subprocess.TimeoutExpired:
-            points = journal.read(place)
+            points = trial_line.read(place)
             if len(points) > seen:
                 seen = len(points)
                 watch(points)

@@ -15,14 +15,14 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from coattail import search_space, trial
-from coattail.compare import experiments
 from coattail.config import parse
 from coattail.errors import ConfigError, DataError, ModelError
+from coattail.experiments import search_space, trial
+from coattail.experiments.compare import experiments
+from coattail.experiments.search_plan import Judge, Plan
+from coattail.experiments.search_space import Choice, Dimension
+from coattail.pipeline.schema import SECTIONS
 from coattail.progress import progress
-from coattail.schema import SECTIONS
-from coattail.search_plan import Judge, Plan
-from coattail.search_space import Choice, Dimension
 from coattail.tracking.record import Point
 from coattail.tracking.trials import Search
 
@@ -35,7 +35,7 @@ GIVE_UP = 5  # failures in a row, with nothing to show, after which more are poi
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SearchResult:
     """What a search found: the best values, and every trial as (number, state, value, values)."""
 
     plan: Plan
@@ -79,7 +79,7 @@ class Tuner:
         """Positions that need no more work; those that failed in an earlier session do."""
         return {t.user_attrs["position"] for t in self._trials("COMPLETE", "PRUNED")}
 
-    def run(self) -> Outcome:
+    def run(self) -> SearchResult:
         plan, done = self.plan, self.done()
         over = {f"over.{one.name}": str(one).partition("=")[2] for one in plan.space}
         settings = {"trials": plan.size, "seed": plan.seed, "prune": plan.prune}
@@ -198,7 +198,7 @@ class Tuner:
             raise DataError(f"{self.plan.metric} does not exist on these validation texts")
         return {name: value for name, value in scores.items() if not math.isnan(value)}
 
-    def _close(self, failures: list[str]) -> Outcome:
+    def _close(self, failures: list[str]) -> SearchResult:
         best = self._best()
         if best is None:
             reason = failures[-1] if failures else "all were stopped early"
@@ -216,7 +216,7 @@ class Tuner:
             f"with {note} (trial {position} of {self.plan.size}).",
         }
         self.search.end(self.search.run_id, "FINISHED", shown, facts)
-        return Outcome(self.plan, values, best.value, position, self._all())
+        return SearchResult(self.plan, values, best.value, position, self._all())
 
     def _all(self) -> list[tuple[int, str, float | None, dict[str, Any]]]:
         last = {t.user_attrs["position"]: t for t in self._trials("COMPLETE", "PRUNED", "FAIL")}
@@ -237,7 +237,7 @@ def _distribution(one: Dimension) -> Any:
     return distributions.FloatDistribution(one.low, one.high, log=one.log, step=one.step)
 
 
-def tune(plan: Plan) -> Outcome:
+def tune(plan: Plan) -> SearchResult:
     """Run the search, or what is left of it; one process at a time."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     try:
@@ -247,7 +247,7 @@ def tune(plan: Plan) -> Outcome:
         raise ConfigError(f"tune: this search of {plan.variant} runs in another process") from None
 
 
-def make_experiment(outcome: Outcome) -> tuple[str, bool]:
+def make_experiment(outcome: SearchResult) -> tuple[str, bool]:
     """Run the best values as an ordinary experiment; its name, and whether it is new."""
     marker = FOLDER / outcome.plan.name / "experiment.json"
     there = json.loads(marker.read_text()) if marker.exists() else {}

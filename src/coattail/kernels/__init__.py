@@ -7,6 +7,6 @@ config.THREADING_LAYER = "workqueue"
 
 if not config.CACHE_LOCATOR_CLASSES:
     config.CACHE_LOCATOR_CLASSES = (
-        "coattail.kernels.caching.ByContent,"
+        "coattail.kernels.runtime.caching.ByContent,"
         "UserProvidedCacheLocator,InTreeCacheLocator,UserWideCacheLocator"
     )

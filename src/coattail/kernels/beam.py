@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from coattail.kernels.predict import finish, push
+from coattail.kernels.best_labels import finish, push
 from coattail.kernels.sparse import fma
 
 HINGE, SIGMOID = 0, 1  # how a margin becomes a log-score

@@ -3,8 +3,8 @@
 import numpy as np
 from numba import njit
 
-from coattail.kernels.predict import finish, push
-from coattail.kernels.rows import compact
+from coattail.kernels.best_labels import finish, push
+from coattail.kernels.compact_rows import compact
 from coattail.kernels.sparse import mix, step
 
 ROUNDS = 50  # alternations between rankings and sides, at most

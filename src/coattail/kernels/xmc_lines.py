@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numba import njit
 
-# What `parse` found wrong; coattail.xmc turns each into a sentence.
+# What `parse` found wrong; coattail.data.formats.xmc turns each into a sentence.
 FINE, BAD_LABEL, LABEL_RANGE, BAD_FEATURE, FEATURE_RANGE, BAD_VALUE, DUPLICATE = range(7)
 TOO_MANY_ROWS, SLOW_FULL = 7, 8
 

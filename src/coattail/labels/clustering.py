@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from coattail.arrays import Parts, parts
 from coattail.errors import ConfigError
-from coattail.kernels import cluster, gather, pool
+from coattail.kernels import cluster, node_texts
+from coattail.kernels.compact_rows import compact
 from coattail.kernels.lanes import LANES
-from coattail.kernels.rows import compact
-from coattail.kernels.scratch import kept
+from coattail.kernels.runtime import pool
+from coattail.kernels.runtime.scratch import kept
 from coattail.kernels.sparse import constant
-from coattail.tree import BalancedTree, KmeansTree, ShallowTree, Tree
+from coattail.labels.tree import Tree
+from coattail.labels.tree_params import BalancedTree, KmeansTree, ShallowTree
 
 Clusters = list[NDArray[np.int32]]
 LAID_ANEW = 16  # clusters of a level before which rows are laid out anew
@@ -178,6 +180,6 @@ def regrouped(tree: Tree, Y: sp.csr_matrix, room: int) -> Tree:
     order = by_count[tree.leaf[by_count] >= 0].astype(np.int32)
     leaf, size = tree.leaf.copy(), np.diff(tree.first_label)
     bounds, order = constant(Y.indptr.astype(np.int64), order)
-    gather.move_labels(*texts, bounds, order, room, leaf[Y.indices], leaf, size)
+    node_texts.move_labels(*texts, bounds, order, room, leaf[Y.indices], leaf, size)
     moved = Tree(tree.parent, leaf)
     return moved.restrict(np.arange(tree.n_labels, dtype=np.int32))

@@ -1,21 +1,17 @@
 """Label trees from texts and their labels: vectors of labels, clusters, numbered nodes."""
 
 from __future__ import annotations
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
+
+from functools import partial
+
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from coattail.arrays import as_csr, atomic_folder, parts, unit_rows
-from coattail.errors import DataError, ModelError
-from coattail.tree_params import FlatTree, TreeParams
-from coattail.tree import Tree
-from coattail.tree import save
-from coattail.tree import load
 
+from coattail.arrays import as_csr, parts, unit_rows
+from coattail.errors import DataError
+from coattail.labels.tree import Tree
+from coattail.labels.tree_params import FlatTree, TreeParams
 
 GATHERED = 1024  # labels whose texts one thread adds up before it takes others
 
@@ -52,12 +48,13 @@ def label_vectors(
 
 def _unit_sums(X: sp.csr_matrix, labels: sp.csr_matrix, least: float = 0.0) -> sp.csr_matrix:
     """``labels @ X`` with rows of length 1, without entries below ``least``; labels are (L, n)."""
-    from coattail.kernels import gather, pool  # numba, only when it is needed
+    from coattail.kernels import node_texts
+    from coattail.kernels.runtime import pool  # numba, only when it is needed
     from coattail.kernels.sparse import constant
 
     n_labels, n_words = len(labels.indptr) - 1, X.shape[1]
     texts = constant(labels.indptr.astype(np.int64), labels.indices, labels.data)
-    add = partial(gather.unit_sums, *constant(*parts(X)), *texts)
+    add = partial(node_texts.unit_sums, *constant(*parts(X)), *texts)
     chunks = pool.chunks(n_labels, max(GATHERED, n_labels // 64))  # each clears its own scratch
     found = list(pool.each(lambda limits: add(*limits, n_words, np.float32(least)), chunks))
     lengths, words, sums = (np.concatenate(columns) for columns in zip(*found, strict=True))
@@ -73,7 +70,7 @@ def build(params: TreeParams, X: sp.csr_matrix, Y: sp.csr_matrix) -> list[Tree]:
         raise DataError("a label tree needs at least one label with a training text; Y has none")
     if isinstance(params, FlatTree):
         return [_numbered([[seen]], Y.shape[1])]
-    from coattail.clustering import partitions, regrouped  # numba, only when it is needed
+    from coattail.labels.clustering import partitions, regrouped  # numba, only when it is needed
 
     V = label_vectors(X, Y, params.representation)
     trees = [

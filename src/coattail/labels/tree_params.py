@@ -1,28 +1,12 @@
 """Settings of label trees: flat, balanced, k-means, shallow."""
 
 from __future__ import annotations
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
+
 from typing import Annotated, Literal
-import numpy as np
-import scipy.sparse as sp
-from numpy.typing import NDArray
+
 from pydantic import Field
-from coattail.arrays import as_csr, atomic_folder, parts, unit_rows
+
 from coattail.config import Params
-from coattail.errors import DataError, ModelError
-from coattail.tree import GATHERED
-from coattail.tree import FAINT
-from coattail.tree import Tree
-from coattail.tree import label_vectors
-from coattail.tree import _unit_sums
-from coattail.tree import build
-from coattail.tree import _numbered
-from coattail.tree import save
-from coattail.tree import load
 
 
 class _Clustered(Params):

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coattail.errors import DataError
-from coattail.labels import pw_weights
+from coattail.labels.frequency import pw_weights
 
 Name = Literal["zero_one", "hinge", "squared_hinge", "bce"]
 NAMES: tuple[Name, ...] = ("zero_one", "hinge", "squared_hinge", "bce")

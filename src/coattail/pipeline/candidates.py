@@ -10,15 +10,6 @@ from typing import Any
 
 from coattail.config import suggestion
 from coattail.errors import ConfigError
-import json
-from collections import Counter
-from functools import cached_property
-import numpy as np
-import scipy.sparse as sp
-from coattail import text
-from coattail.arrays import Ragged, TopK, atomic_folder
-from coattail.errors import ConfigError, ModelError
-from coattail.features import Features
 
 log = logging.getLogger("coattail")
 

@@ -41,7 +41,7 @@ def find(name: str) -> Path:
 
 def merge(name: str, data: str | None) -> tuple[str, str]:
     """params.yaml as it is and as it would be with the overlay merged in and checked."""
-    from coattail.schema import check
+    from coattail.pipeline.schema import check
 
     yaml = YAML()
     yaml.preserve_quotes = True

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from coattail.augment import AugmentParams
 from coattail.config import parse, suggestion
-from coattail.deep.params import DeepParams
-from coattail.deep.transfer_params import TransferParams
-from coattail.ensemble import EnsembleParams
+from coattail.data.augment import AugmentParams
+from coattail.data.corpus import PreprocessParams
+from coattail.data.dataset_params import DatasetParams, VectorsParams
 from coattail.errors import ConfigError
-from coattail.evaluation import EvaluateParams
-from coattail.linear.params import LinearParams
-from coattail.pipeline import VARIANTS, candidates
-from coattail.prepare import PreprocessParams
-from coattail.registry import DatasetParams, VectorsParams
-from coattail.report.params import ReportParams
-from coattail.rerank import RerankParams
-from coattail.runner import RunSettings
-from coattail.tree import TreeParams
-from coattail.workspace import PublishParams
+from coattail.evaluation.scoring import EvaluateParams
+from coattail.labels.tree_params import TreeParams
+from coattail.models.deep.deep_params import DeepParams
+from coattail.models.deep.transfer.transfer_params import TransferParams
+from coattail.models.linear.linear_params import LinearParams
+from coattail.models.ranking.ensemble import EnsembleParams
+from coattail.models.ranking.trade_off import RerankParams
+from coattail.pipeline.candidates import VARIANTS, candidates
+from coattail.pipeline.result_params import PublishParams, ReportParams
+from coattail.pipeline.runner import RunSettings
 
 SECTIONS: dict[str, Any] = {
     "dataset": DatasetParams,

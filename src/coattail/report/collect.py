@@ -12,16 +12,16 @@ import numpy as np
 
 from coattail.arrays import TopK, atomic_file
 from coattail.config import parse, read_yaml
+from coattail.data.features import Features
 from coattail.errors import DataError
-from coattail.evaluation import EvaluateParams, Evaluation, Row
-from coattail.features import Features
-from coattail.labels import BANDS
-from coattail.pipeline import Candidate, candidates, stage_addresses
+from coattail.evaluation.scoring import EvaluateParams, Evaluation, Row
+from coattail.labels.frequency import BANDS
+from coattail.pipeline.candidates import Candidate, candidates, stage_addresses
+from coattail.pipeline.result_params import ReportParams
 from coattail.progress import progress
 from coattail.report.examples import Example, choose, read_texts, said
-from coattail.report.explain import Explainer, norm_table
-from coattail.report.labels import LabelTable, label_table
-from coattail.report.params import ReportParams
+from coattail.report.explanations import Explainer, norm_table
+from coattail.report.label_table import LabelTable, label_table
 from coattail.tracking.record import RunRecord
 
 CURVE = "valid_ndcg_at_5"  # what every network logs per epoch

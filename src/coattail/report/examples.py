@@ -11,11 +11,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail import metrics
 from coattail.arrays import TopK
+from coattail.data.features import Features
 from coattail.errors import DataError
-from coattail.features import Features
-from coattail.labels import TAIL
+from coattail.evaluation import metrics
+from coattail.labels.frequency import TAIL
 
 KINDS = {
     "tail": "A rare label that some find and others miss",

@@ -13,10 +13,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.arrays import Ragged
+from coattail.data.features import Features
 from coattail.errors import ModelError
-from coattail.features import Features
-from coattail.labels import bin_names, frequency_bin
-from coattail.pipeline import Candidate
+from coattail.labels.frequency import bin_names, frequency_bin
+from coattail.pipeline.candidates import Candidate
 
 log = logging.getLogger("coattail")
 
@@ -53,12 +53,12 @@ class Explainer:
         """Norm of every label's classifier, (L,), of a linear model that has one per label."""
         if self.candidates[name].stage != "train_linear":
             return None
-        from coattail.linear import explain
+        from coattail.models.linear import explain
 
         return explain.norms(self._model(name))
 
     def _linear(self, name: str, row: int, labels: list[int]) -> list[Words] | None:
-        from coattail.linear import explain
+        from coattail.models.linear import explain
 
         x = self._tfidf[row]
         found = explain.contributions(self._model(name), x, labels, self.words)
@@ -108,10 +108,10 @@ class Explainer:
 
 def _load(stage: str, folder: Path) -> Any:
     if stage == "train_linear":
-        from coattail.linear import build as linear
+        from coattail.models.linear import linear_models as linear
 
         return linear.load(folder)
-    from coattail.deep import build as deep
+    from coattail.models.deep import deep_models as deep
 
     return deep.load(folder)
 

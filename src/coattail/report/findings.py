@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from coattail.evaluation import Evaluation, Row
+from coattail.evaluation.scoring import Evaluation, Row
 
 
 @dataclass(frozen=True)
-class Finding:
+class Statement:
     """The best candidate at one thing, and those a paired interval does not tell from it."""
 
     question: str
@@ -40,7 +40,7 @@ def questions(k: int) -> dict[str, str]:
     }
 
 
-def findings(evaluation: Evaluation) -> list[Finding]:
+def findings(evaluation: Evaluation) -> list[Statement]:
     """One per question, in the order of `questions`; those nobody can answer are left out."""
     summary, found = evaluation.summary, []
     intervals = {(r["metric"], r["candidate"]): r for r in evaluation.tables["intervals"]}
@@ -55,7 +55,7 @@ def findings(evaluation: Evaluation) -> list[Finding]:
             if one["candidate"] != winner and not one["real"]
         )
         values = (float(row["value"]), float(row["low"]), float(row["high"]))
-        found.append(Finding(question, metric, winner, *values, level))
+        found.append(Statement(question, metric, winner, *values, level))
     return found
 
 

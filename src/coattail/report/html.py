@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from html import escape
 
-from coattail.labels import BANDS
-from coattail.leaderboard import BETTER, WORSE, columns
+from coattail.evaluation.leaderboard import BETTER, WORSE, columns
+from coattail.labels.frequency import BANDS
 from coattail.report.collect import Content
 from coattail.report.examples import KINDS, Example, Prediction
-from coattail.report.findings import Finding, findings, title, verdicts
+from coattail.report.findings import Statement, findings, title, verdicts
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -38,7 +38,7 @@ def cards(content: Content) -> str:
     return "".join(_card(one) for one in findings(content.evaluation))
 
 
-def _card(one: Finding) -> str:
+def _card(one: Statement) -> str:
     if not one.level:
         apart = "ahead of all others beyond the interval"
     elif len(one.level) <= 2:

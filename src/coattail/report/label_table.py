@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from coattail import metrics
 from coattail.arrays import TopK
-from coattail.features import Features
+from coattail.data.features import Features
+from coattail.evaluation import metrics
 
 
 @dataclass(frozen=True)

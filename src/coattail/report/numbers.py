@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from coattail.evaluation import Row
-from coattail.labels import BANDS
-from coattail.leaderboard import columns
+from coattail.evaluation.leaderboard import columns
+from coattail.evaluation.scoring import Row
+from coattail.labels.frequency import BANDS
 from coattail.report.collect import CURVE, Content, training_curves
 from coattail.report.findings import title
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from coattail import __version__
 from coattail.arrays import atomic_file
-from coattail.report import parts
+from coattail.report import html
 from coattail.report.collect import Content
-from coattail.report.data import numbers, script_json
-from coattail.report.run import run_section
+from coattail.report.numbers import numbers, script_json
+from coattail.report.run_section import run_section
 
 ASSETS = Path(__file__).parent
 SCRIPTS = ("charts.js", "tables.js", "page.js")
@@ -33,17 +33,17 @@ def render(content: Content) -> str:
         "title": escape(f"{name}: {len(content.candidates)} candidates compared"),
         "heading": escape(name),
         "style": (ASSETS / "page.css").read_text(encoding="utf-8"),
-        "lead": parts.lead(content),
-        "cards": parts.cards(content),
-        "dataset": parts.dataset(content),
-        "leaderboard": parts.leaderboard(content),
-        "examples": parts.examples(content),
+        "lead": html.lead(content),
+        "cards": html.cards(content),
+        "dataset": html.dataset(content),
+        "leaderboard": html.leaderboard(content),
+        "examples": html.examples(content),
         "run": run_section(content),
         "footer": f"coattail {escape(__version__)}",
         "numbers": script_json(numbers(content)),
         "plotly": plotly(),
         "script": "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS),
-        **parts.notes(content),
+        **html.notes(content),
     }
     template = (ASSETS / "page.html").read_text(encoding="utf-8")
     # One pass: what a text of the dataset holds is never taken for a place of the template.

@@ -9,12 +9,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail import metrics
 from coattail.arrays import TopK
+from coattail.data.dataset_plots import COLOURS, INK, figure
 from coattail.errors import ModelError
-from coattail.figures import COLOURS, INK, figure
-from coattail.linear.build import Blocks, load
-from coattail.linear.ovr import Ovr
+from coattail.evaluation import metrics
+from coattail.models.linear.linear_models import Blocks, load
+from coattail.models.linear.ovr import Ovr
 
 Floats = NDArray[np.float64]
 SHOWN = 800  # points of a cloud; more only make the file larger

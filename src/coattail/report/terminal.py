@@ -6,11 +6,11 @@ import webbrowser
 from pathlib import Path
 from textwrap import fill
 
-from coattail import leaderboard
+from coattail.data.features import Features
 from coattail.errors import DataError
-from coattail.evaluation import Evaluation, Row
-from coattail.features import Features
-from coattail.report.findings import Finding, findings, title, verdicts
+from coattail.evaluation import leaderboard
+from coattail.evaluation.scoring import Evaluation, Row
+from coattail.report.findings import Statement, findings, title, verdicts
 
 PAGE = Path("report") / "report.html"
 
@@ -47,7 +47,7 @@ def _dataset(stats: Row) -> str:
     )
 
 
-def _found(one: Finding) -> str:
+def _found(one: Statement) -> str:
     line = f"{one.question + ':':<35}{one.winner}  {title(one.metric)} {one.value:.2f}"
     line += f" ({one.low:.2f} to {one.high:.2f})"
     if one.level:

@@ -1,6 +1,6 @@
 """Give a trained candidate one more label from a few texts, without training it again.
 
-The grown candidate is a bundle of its own (coattail.serve): what DVC made stays as it is.
+The grown candidate is a bundle of its own (coattail.serving.tagger): what DVC made stays as it is.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from coattail.arrays import atomic_folder
+from coattail.data.features import Features
+from coattail.data.text import UNK
 from coattail.errors import DataError, ModelError
-from coattail.features import Features
-from coattail.linear.ovr import Ovr
-from coattail.serve import Featurizer, Tagger, bundle
-from coattail.text import UNK
+from coattail.models.linear.ovr import Ovr
+from coattail.serving.bundle import bundle
+from coattail.serving.featurizer import Featurizer
+from coattail.serving.tagger import Tagger
 
 ADDED = Path("data/added")
 

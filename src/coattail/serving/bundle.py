@@ -1,19 +1,13 @@
 """A bundle: one folder with everything that a candidate needs."""
 
 from __future__ import annotations
+
 import json
 import shutil
-from functools import cached_property
 from pathlib import Path
-from typing import Any
-from coattail.arrays import TopK, atomic_folder
-from coattail.errors import ConfigError, ModelError
-from coattail.features import Features
-from coattail.featurizer import Featurizer
-from coattail.pipeline import Candidate, candidates, chain_of
-from coattail.serve import LISTED
-from coattail.serve import Tagger
-from coattail.serve import _load
+
+from coattail.arrays import atomic_folder
+from coattail.pipeline.candidates import Candidate, chain_of
 
 
 def bundle(folder: str | Path, name: str, known: dict[str, Candidate], data: Path) -> Path:

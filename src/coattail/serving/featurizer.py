@@ -1,23 +1,15 @@
 """New texts as the pipeline would have counted them."""
 
 from __future__ import annotations
-import json
-import shutil
+
 from collections import Counter
-from functools import cached_property
-from pathlib import Path
-from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
-from coattail import text
-from coattail.arrays import Ragged, TopK, atomic_folder
-from coattail.errors import ConfigError, ModelError
-from coattail.features import Features
-from coattail.pipeline import Candidate, candidates, chain_of
-from coattail.serve import LISTED
-from coattail.serve import Tagger
-from coattail.serve import _load
-from coattail.serve import bundle
+
+from coattail.arrays import Ragged
+from coattail.data import text
+from coattail.data.features import Features
 
 
 class Featurizer:

@@ -7,66 +7,18 @@ combines), the words and labels, and bundle.json, which says how they hang toget
 from __future__ import annotations
 
 import json
-import shutil
-from collections import Counter
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
-
-from coattail import text
-from coattail.arrays import Ragged, TopK, atomic_folder
+from coattail.arrays import TopK
+from coattail.data.features import Features
 from coattail.errors import ConfigError, ModelError
-from coattail.features import Features
-from coattail.pipeline import Candidate, candidates
+from coattail.pipeline.candidates import Candidate, candidates, chain_of
+from coattail.serving.featurizer import Featurizer
 
 LISTED = 100
 """Labels ranked before reranking and averaging, as in the pipeline."""
-
-
-class Featurizer:
-    """Words of new texts as the pipeline would have counted them."""
-
-    def __init__(self, features: Features) -> None:
-        self._column = {word: i for i, word in enumerate(features.words)}
-        self._token = {word: i for i, word in enumerate(features.vocabulary)}
-        self._idf = features.idf
-        self._ngrams = 1 + max((word.count(" ") for word in features.words), default=0)
-        self._titles = any(word.startswith(text.IN_TITLE) for word in features.words)
-
-    def tfidf(self, texts: list[str]) -> sp.csr_matrix:
-        """L2-normalised tf-idf rows, (n, words)."""
-        indptr, indices, counts = [0], [], []
-        for document in texts:
-            columns = self._columns(text.tokenize(document))
-            if self._titles:
-                columns += self._columns(text.title(document), text.IN_TITLE)
-            found = Counter(columns)
-            indices += sorted(found)
-            counts += [found[column] for column in sorted(found)]
-            indptr.append(len(indices))
-        counted = sp.csr_matrix(
-            (np.array(counts, np.float32), np.array(indices, np.int32), np.array(indptr)),
-            shape=(len(texts), len(self._column)),
-        )
-        return text.tfidf(counted, self._idf)
-
-    def _columns(self, words: list[str], before: str = "") -> list[int]:
-        grams = list(words)
-        for n in range(2, self._ngrams + 1):
-            grams += [" ".join(words[i : i + n]) for i in range(len(words) - n + 1)]
-        found = (self._column.get(before + gram) for gram in grams)
-        return [column for column in found if column is not None]
-
-    def tokens(self, texts: list[str]) -> Ragged:
-        """Token ids; an unknown word and an empty text become UNK."""
-        rows = [
-            [self._token.get(w, text.UNK) for w in text.tokenize(t)] or [text.UNK] for t in texts
-        ]
-        indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-        return Ragged(indptr, np.array([i for row in rows for i in row], np.int32))
 
 
 class Tagger:
@@ -160,54 +112,21 @@ class Tagger:
 
 def _load(stage: str, folder: Path) -> Any:
     if stage == "train_linear":
-        from coattail.linear import build as linear
+        from coattail.models.linear import linear_models as linear
 
         return linear.load(folder)
     if stage == "train_deep":
-        from coattail.deep import build as deep
+        from coattail.models.deep import deep_models as deep
 
         return deep.load(folder)
     if stage == "transfer":
-        from coattail.deep import transfer_build
+        from coattail.models.deep.transfer import transfer_models
 
-        return transfer_build.load(folder)
+        return transfer_models.load(folder)
     if stage == "ensemble":
-        from coattail.ensemble import Ensemble
+        from coattail.models.ranking.ensemble import Ensemble
 
         return Ensemble.load(folder)
-    from coattail.rerank import Reranker
+    from coattail.models.ranking.rerank import Reranker
 
     return Reranker.load(folder)
-
-
-def chain_of(name: str, known: dict[str, Candidate]) -> dict[str, Candidate]:
-    """A candidate and, through its sources, everything it ranks with."""
-    found = {name: known[name]}
-    for source in known[name].sources:
-        found |= chain_of(source, known)
-    return found
-
-
-def bundle(folder: str | Path, name: str, known: dict[str, Candidate], data: Path) -> Path:
-    """Write the bundle of a candidate of ``data`` to ``folder``."""
-    chain = chain_of(name, known)
-    with atomic_folder(folder) as out:
-        for part in chain:
-            shutil.copytree(data / "models" / part, out / "models" / part)
-        for path in (
-            "tfidf/words.txt",
-            "tfidf/idf.npy",
-            "tokens/vocabulary.txt",
-            "labels/names.txt",
-        ):
-            (out / "features" / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(data / "features" / path, out / "features" / path)
-        content = {
-            "candidate": name,
-            "chain": {
-                part: {"stage": one.stage, "sources": list(one.sources)}
-                for part, one in chain.items()
-            },
-        }
-        (out / "bundle.json").write_text(json.dumps(content, indent=1) + "\n")
-    return Path(folder)

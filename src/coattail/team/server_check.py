@@ -12,9 +12,9 @@ from secrets import token_bytes
 from typing import Any
 from urllib.parse import urlsplit
 
-from coattail.doctor import Finding
 from coattail.errors import CoattailError, TrackingError
 from coattail.team.client import API, API3, Server, explain
+from coattail.team.finding import Finding
 
 EXPERIMENT = "coattail-doctor"  # one for all; each user has one run in it, so nothing piles up
 ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts"

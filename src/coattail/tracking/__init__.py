@@ -13,9 +13,9 @@ from pathlib import Path
 from coattail.arrays import atomic_file
 from coattail.config import Params
 from coattail.tracking.delivery import Line
-from coattail.tracking.journal import Journal
 from coattail.tracking.record import Point, RunRecord, environment_tags, now
 from coattail.tracking.store import data_hash, dataset_name, pipeline_key, user_name
+from coattail.tracking.trial_line import Journal
 
 log = logging.getLogger("coattail")
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from coattail.errors import TrackingError
-from coattail.tracking.publish import ALIAS
+from coattail.tracking.publishing.publish import ALIAS
 from coattail.tracking.store import KIND, Store
 
 RUN_ID = re.compile(r"^[0-9a-f]{32}$")

@@ -10,11 +10,11 @@ import scipy.sparse as sp
 import torch
 
 from coattail.config import parse
-from coattail.deep.aplc import Clusters
-from coattail.deep.loss import positive_weights
-from coattail.deep.nets import Mixture
-from coattail.deep.params import AplcParams, DeepParams
 from coattail.errors import ConfigError
+from coattail.models.deep.deep_params import AplcParams, DeepParams
+from coattail.models.deep.nets.aplc import Clusters
+from coattail.models.deep.nets.layers import Mixture
+from coattail.models.deep.nets.loss import positive_weights
 
 
 def clusters(n_labels: int = 7, cuts: list[float] | None = None, width: int = 8) -> Clusters:

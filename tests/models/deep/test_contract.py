@@ -11,9 +11,9 @@ import scipy.sparse as sp
 
 from coattail.arrays import Ragged
 from coattail.config import parse
-from coattail.deep.build import build, load
-from coattail.deep.params import DeepParams
-from coattail.tree import Tree
+from coattail.labels.tree import Tree
+from coattail.models.deep.deep_models import build, load
+from coattail.models.deep.deep_params import DeepParams
 from tests.model_contract import ModelContract
 
 SMALL = {

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from coattail.arrays import Ragged
-from coattail.deep.data import Batch
-from coattail.deep.states import WordPieces, keep_states
+from coattail.models.deep.batching import Batch
+from coattail.models.deep.training.frozen_states import WordPieces, keep_states
 
 TEXTS = Ragged(np.array([0, 2, 3]), np.array([4, 5, 6], np.int32))
 

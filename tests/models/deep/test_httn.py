@@ -7,12 +7,13 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from coattail import metrics, transfer
 from coattail.arrays import Ragged
-from coattail.deep.httn import Httn
-from coattail.deep.httn_net import HttnNet, batches
-from coattail.deep.transfer_params import HttnParams
 from coattail.errors import DataError, ModelError
+from coattail.evaluation import metrics
+from coattail.models.deep.transfer import prototypes
+from coattail.models.deep.transfer.encoder_net import HttnNet, batches
+from coattail.models.deep.transfer.httn import Httn
+from coattail.models.deep.transfer.transfer_params import HttnParams
 
 SMALL = {"dim": 8, "hidden": 8, "embedding_dim": 8, "sets": 5, "t": 3, "batch": 16, "lr": 0.01}
 WORDS = 40
@@ -110,7 +111,7 @@ def pairs(seed, n=700):
 def test_tail_labels_that_were_never_trained_are_told_apart():
     tokens, Y = pairs(0)
     params = HttnParams(**SMALL, epochs=10, head_count=20)
-    tail = transfer.split_labels(Y, params)[1]
+    tail = prototypes.split_labels(Y, params)[1]
     model = Httn(params).fit(tokens, Y, vocabulary_size=WORDS, threads=1)
     tokens, Y = pairs(1)
     rows = np.flatnonzero(np.isin(Y.indices, tail))
@@ -292,7 +293,7 @@ def test_an_added_row_is_the_transfer_of_its_prototype(model):
     mean = model._vectors(texts).astype(np.float64).mean(axis=0, keepdims=True)
     prototype = mean / np.linalg.norm(mean)
     heads = model.heads_.astype(np.float64)
-    row = transfer.tail_rows(prototype, heads, model.W_, model.params)
+    row = prototypes.tail_rows(prototype, heads, model.W_, model.params)
     np.testing.assert_allclose(grown.M_[0, 8].numpy(), row[0], rtol=1e-5, atol=1e-6)
 
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from coattail import metrics
 from coattail.arrays import Ragged, TopK
-from coattail.deep import data
-from coattail.deep.build import build, forget, load
-from coattail.deep.hierarchy import Family, Level, choose_parents, levels_of
-from coattail.deep.levels import LevelModel
-from coattail.deep.params import AttentionXmlParams
 from coattail.errors import ModelError
-from coattail.tree import Tree
+from coattail.evaluation import metrics
+from coattail.labels.tree import Tree
+from coattail.models.deep import batching
+from coattail.models.deep.deep_models import build, forget, load
+from coattail.models.deep.deep_params import AttentionXmlParams
+from coattail.models.deep.estimators.level_model import LevelModel
+from coattail.models.deep.estimators.tree_levels import Family, Level, choose_parents, levels_of
 
 WORDS, LABELS = 30, 8
 # Root 0; clusters 1, 2, 3; clusters 4, 5 under 1 and 6, 7 under 2; node 3 holds labels itself.
@@ -149,7 +149,7 @@ def test_score_is_the_product_along_the_path() -> None:
     chain = model.chains_[0]
     one = tokens.take(np.array([0]))
     batch_logits = []
-    batch = data.pad(one, np.array([0]), 50, "cpu")
+    batch = batching.pad(one, np.array([0]), 50, "cpu")
     for depth, level in enumerate(chain.levels):
         items = np.arange(level.n_items)[None, :]
         batch_logits.append(1 / (1 + np.exp(-chain._logits(depth, batch, items)[0])))

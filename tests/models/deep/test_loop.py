@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from coattail.deep import data
-from coattail.deep.optim import Adam, NormQueue, WeightAverage
-from coattail.deep.params import XmlCnnParams
-from coattail.deep.train import Trainer, step_seed
+from coattail.models.deep import batching
+from coattail.models.deep.deep_params import XmlCnnParams
+from coattail.models.deep.training.loop import Trainer, step_seed
+from coattail.models.deep.training.optimiser import Adam, NormQueue, WeightAverage
 
-SOURCE = Path(__file__).parents[1] / "src"
+SOURCE = Path(__file__).parents[3] / "src"
 
 
 def test_adam_takes_the_step_computed_by_hand() -> None:
@@ -117,11 +117,11 @@ def test_step_seeds_differ_between_steps_and_seeds() -> None:
 
 def test_every_text_is_in_one_batch_and_batches_have_similar_lengths() -> None:
     lengths = np.random.default_rng(0).integers(1, 200, 1000)
-    batches = data.epoch_batches(lengths, 16, np.random.default_rng(1))
+    batches = batching.epoch_batches(lengths, 16, np.random.default_rng(1))
     assert sorted(np.concatenate(batches).tolist()) == list(range(1000))
     spread = np.mean([np.ptp(lengths[b]) for b in batches])
     assert spread < 20  # about 190 without sorting
-    again = data.epoch_batches(lengths, 16, np.random.default_rng(1))
+    again = batching.epoch_batches(lengths, 16, np.random.default_rng(1))
     assert all(np.array_equal(a, b) for a, b in zip(batches, again, strict=True))
 
 
@@ -146,8 +146,8 @@ TRAINING = """
     import numpy as np, scipy.sparse as sp, torch
     from pathlib import Path
     from coattail.arrays import Ragged
-    from coattail.deep.build import build
-    from coattail.deep.params import AttentionXmlParams
+    from coattail.models.deep.deep_models import build
+    from coattail.models.deep.deep_params import AttentionXmlParams
 
     folder, pause = Path(sys.argv[1]), float(sys.argv[2])
     rng = np.random.default_rng(0)

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from coattail.arrays import Ragged
-from coattail.deep import data
-from coattail.deep.attentionxml import AttentionNet, candidates
-from coattail.deep.loss import cross_entropy, positive_weights
-from coattail.deep.model import build_net
-from coattail.deep.nets import (
+from coattail.models.deep import batching
+from coattail.models.deep.deep_params import AttentionXmlParams, BilstmParams, XmlCnnParams
+from coattail.models.deep.estimators.word_model import build_net
+from coattail.models.deep.nets.attentionxml import AttentionNet, candidates
+from coattail.models.deep.nets.layers import (
     BiLstm,
     CheapHead,
     Convolutions,
@@ -24,8 +24,8 @@ from coattail.deep.nets import (
     reversal,
     word_mask,
 )
-from coattail.deep.params import AttentionXmlParams, BilstmParams, XmlCnnParams
-from coattail.deep.start import bags
+from coattail.models.deep.nets.loss import cross_entropy, positive_weights
+from coattail.models.deep.training.word_start import bags
 
 TEXTS = [[2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4], [5], [6, 7, 8], [], [9, 9, 2, 2, 5]]
 
@@ -35,8 +35,8 @@ def ragged(texts: list[list[int]]) -> Ragged:
     return Ragged(indptr, np.array([w for t in texts for w in t], np.int32))
 
 
-def batch_of(texts: list[list[int]]) -> data.Batch:
-    return data.pad(ragged(texts), np.arange(len(texts)), 50, "cpu")
+def batch_of(texts: list[list[int]]) -> batching.Batch:
+    return batching.pad(ragged(texts), np.arange(len(texts)), 50, "cpu")
 
 
 def nets() -> list[tuple[str, torch.nn.Module]]:
@@ -73,9 +73,9 @@ def test_bag_of_the_cheap_head_counts_all_words_of_a_text_those_after_the_cut_to
     initialise(head, torch.Generator().manual_seed(3))
     head.rarity[:] = torch.arange(10.0)
     for cut in (2, 50):
-        bag = head.bag(data.pad(ragged(TEXTS), np.arange(len(TEXTS)), cut, "cpu"), None)
+        bag = head.bag(batching.pad(ragged(TEXTS), np.arange(len(TEXTS)), cut, "cpu"), None)
         for i, text in enumerate(TEXTS):
-            words, counts = np.unique(text or [data.UNK], return_counts=True)
+            words, counts = np.unique(text or [batching.UNK], return_counts=True)
             weight = (1 + np.log(counts)) * words
             wanted = weight / np.linalg.norm(weight) @ head.table.weight.detach().numpy()[words]
             np.testing.assert_allclose(bag[i].detach().numpy(), wanted, rtol=1e-5)

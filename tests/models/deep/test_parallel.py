@@ -19,18 +19,19 @@ from safetensors.torch import load_file
 
 from coattail.arrays import Ragged
 from coattail.config import parse
-from coattail.deep import device, processes
-from coattail.deep.build import build
-from coattail.deep.fitting import build_net, start_weights
-from coattail.deep.nets import Words
-from coattail.deep.params import DeepParams
-from coattail.deep.pieces import Pieces, in_turn, workers
 from coattail.errors import ConfigError
+from coattail.models.deep import device
+from coattail.models.deep.deep_models import build
+from coattail.models.deep.deep_params import DeepParams
+from coattail.models.deep.nets.layers import Words
+from coattail.models.deep.training import processes
+from coattail.models.deep.training.batch_pieces import Pieces, in_turn, workers
+from coattail.models.deep.training.fitting import build_net, start_weights
+from coattail.pipeline.runner import limit_threads
 from coattail.progress import progress
-from coattail.runner import limit_threads
 from tests.model_contract import digest
 
-SOURCE = Path(__file__).parents[1] / "src"
+SOURCE = Path(__file__).parents[3] / "src"
 
 MODELS: dict[str, dict[str, Any]] = {
     "flat": {"model": "attentionxml", "candidates": 0, "mix": "tailmix"},
@@ -82,11 +83,11 @@ def test_pieces_of_a_batch_give_the_gradients_of_the_whole() -> None:
 
 
 def gradients(tokens: Ragged, Y: sp.csr_matrix) -> Any:
-    from coattail.deep import data
+    from coattail.models.deep import batching
 
     def task(net: Any, rows: Any, piece: int) -> torch.Tensor:
-        batch = data.pad(tokens, rows, 64, "cpu")
-        targets = data.dense_targets(Y, rows, "cpu")
+        batch = batching.pad(tokens, rows, 64, "cpu")
+        targets = batching.dense_targets(Y, rows, "cpu")
         loss: torch.Tensor = net.backward(batch, targets, None, torch.Generator())
         return loss
 
@@ -154,11 +155,11 @@ TRAINING = """
     from pathlib import Path
     import numpy as np, scipy.sparse as sp, torch
     from coattail.arrays import Ragged
-    from coattail.deep import processes
-    from coattail.deep.build import build
+    from coattail.models.deep.training import processes
+    from coattail.models.deep.deep_models import build
     from coattail.config import parse
-    from coattail.deep.params import DeepParams
-    from coattail.tree import Tree
+    from coattail.models.deep.deep_params import DeepParams
+    from coattail.labels.tree import Tree
 
     folder = Path(sys.argv[1])
     rng = np.random.default_rng(0)
@@ -219,8 +220,8 @@ def test_two_processes_train_as_one_with_the_whole_batch(tmp_path: Path) -> None
 
 FAILING = """
     import os, signal, sys, time
-    from coattail import runner
-    from coattail.deep import processes
+    from coattail.pipeline import runner
+    from coattail.models.deep.training import processes
     from coattail.errors import DataError
     import torch
 
@@ -251,7 +252,7 @@ def test_a_stage_starts_its_processes_itself_and_is_quiet_about_failures(tmp_pat
     )
     source = """
         import sys
-        from coattail.deep import processes
+        from coattail.models.deep.training import processes
         assert processes.launch("part", sys.argv[1] + "/rank", "go")
         processes.launch("part", sys.argv[1] + "/again", "fail")
         raise AssertionError("not reached")
@@ -306,16 +307,16 @@ def test_only_the_leader_shows_progress(caplog: pytest.LogCaptureFixture) -> Non
 
 @pytest.mark.parametrize("name", [*MODELS, "hiddenmix"])
 def test_bfloat16_changes_the_loss_by_rounding_only(name: str) -> None:
-    from coattail.deep import data
-    from coattail.deep.fitting import Mixer
-    from coattail.deep.train import Moment
+    from coattail.models.deep import batching
+    from coattail.models.deep.training.fitting import Mixer
+    from coattail.models.deep.training.loop import Moment
 
     settings = MODELS.get(name, {"model": "attentionxml", "candidates": 16, "mix": "hiddenmix"})
     tokens, Y = corpus(8, 40, 20)
     params = parse({"dropout": 0.0, "embedding_dropout": 0.0, **settings}, DeepParams, name)
     mixer = Mixer(params, Y, np.ones(40))
-    batch = data.pad(tokens, np.arange(8), 64, "cpu")
-    targets = data.dense_targets(Y, np.arange(8), "cpu")
+    batch = batching.pad(tokens, np.arange(8), 64, "cpu")
+    targets = batching.dense_targets(Y, np.arange(8), "cpu")
     losses = []
     for enabled in (False, True):
         net = build_net(params, 40, 200, 16)

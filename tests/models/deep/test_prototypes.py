@@ -9,9 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 from coattail.config import parse
-from coattail.deep.transfer_params import HttnParams
 from coattail.errors import ConfigError
-from coattail.transfer import (
+from coattail.models.deep.transfer.prototypes import (
     Sample,
     attend,
     descend_transfer,
@@ -22,6 +21,7 @@ from coattail.transfer import (
     split_labels,
     tail_rows,
 )
+from coattail.models.deep.transfer.transfer_params import HttnParams
 
 
 def columns(*texts_of_label, n=10):

@@ -12,22 +12,22 @@ import torch
 
 from coattail.arrays import Ragged
 from coattail.config import parse
-from coattail.deep import dxml, label_walks
-from coattail.deep.bbn import Bbn, ReversedSampler, alpha
-from coattail.deep.dxml import Dxml, nearest, vote
-from coattail.deep.httn_net import batches
-from coattail.deep.ltmcp import Ltmcp
-from coattail.deep.mix import label_graph
-from coattail.deep.oltr import Memory, centroids_of
-from coattail.deep.transfer_build import build, load
-from coattail.deep.transfer_params import (
+from coattail.errors import ConfigError, ModelError
+from coattail.models.deep.nets.tail_mix import label_graph
+from coattail.models.deep.transfer import dxml, label_walks
+from coattail.models.deep.transfer.bbn import Bbn, ReversedSampler, alpha
+from coattail.models.deep.transfer.dxml import Dxml, nearest, vote
+from coattail.models.deep.transfer.encoder_net import batches
+from coattail.models.deep.transfer.ltmcp import Ltmcp
+from coattail.models.deep.transfer.oltr import Memory, centroids_of
+from coattail.models.deep.transfer.transfer_models import build, load
+from coattail.models.deep.transfer.transfer_params import (
     BbnParams,
     DxmlParams,
     LtmcpParams,
     OltrParams,
     TransferParams,
 )
-from coattail.errors import ConfigError, ModelError
 
 SMALL = {"dim": 8, "hidden": 6, "embedding_dim": 8, "batch": 16, "lr": 0.02, "epochs": 2}
 WORDS = 30

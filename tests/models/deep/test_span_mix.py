@@ -11,14 +11,14 @@ import torch
 
 from coattail.arrays import Ragged
 from coattail.config import parse
-from coattail.deep.attentionxml import AttentionNet, pick
-from coattail.deep.build import build
-from coattail.deep.data import pad
-from coattail.deep.loss import cross_entropy
-from coattail.deep.nets import initialise, word_mask
-from coattail.deep.params import AttentionXmlParams, DeepParams
-from coattail.deep.spans import exchange_spans
 from coattail.errors import ConfigError
+from coattail.models.deep.batching import pad
+from coattail.models.deep.deep_models import build
+from coattail.models.deep.deep_params import AttentionXmlParams, DeepParams
+from coattail.models.deep.nets.attentionxml import AttentionNet, pick
+from coattail.models.deep.nets.layers import initialise, word_mask
+from coattail.models.deep.nets.loss import cross_entropy
+from coattail.models.deep.nets.span_mix import exchange_spans
 from tests.model_contract import same
 
 

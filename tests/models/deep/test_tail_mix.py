@@ -8,9 +8,10 @@ import scipy.sparse as sp
 import torch
 
 from coattail.arrays import Ragged
-from coattail.deep import data
-from coattail.deep.fitting import Mixer, build_net
-from coattail.deep.mix import (
+from coattail.models.deep import batching
+from coattail.models.deep.deep_params import AttentionXmlParams, BilstmParams
+from coattail.models.deep.nets.layers import Mixture, contexts, initialise
+from coattail.models.deep.nets.tail_mix import (
     Pairs,
     TailMixer,
     batch_targets,
@@ -18,9 +19,8 @@ from coattail.deep.mix import (
     label_graph,
     soft_targets,
 )
-from coattail.deep.nets import Mixture, contexts, initialise
-from coattail.deep.params import AttentionXmlParams, BilstmParams
-from coattail.deep.train import Moment
+from coattail.models.deep.training.fitting import Mixer, build_net
+from coattail.models.deep.training.loop import Moment
 
 # Labels 0-1 and 1-2 occur together; label 3 always stands alone.
 Y = sp.csr_matrix(np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]], np.float32))
@@ -122,7 +122,7 @@ def test_mixed_logit_is_the_logit_of_the_mixed_context_vector() -> None:
     net = build_net(params, 4, 10, 5)
     initialise(net, torch.Generator().manual_seed(0))
     tokens = Ragged(np.array([0, 3, 5]), np.array([2, 3, 4, 5, 6], np.int32))
-    encoded = net.encode(data.pad(tokens, np.arange(2), 9, "cpu"), None)
+    encoded = net.encode(batching.pad(tokens, np.arange(2), 9, "cpu"), None)
     one = torch.tensor([1])
     pairs = Pairs(one, torch.tensor([2]), torch.tensor([0]), torch.tensor([0.3]))
     vectors = contexts(encoded.states, encoded.mask, net.queries)
@@ -145,7 +145,7 @@ def test_tailmix_loss_is_the_loss_of_mixed_positions_and_plain_rest(candidates: 
     net = build_net(params, 4, 10, 5)
     initialise(net, torch.Generator().manual_seed(0))
     tokens = Ragged(np.array([0, 3, 5, 6]), np.array([2, 3, 4, 5, 6, 7], np.int32))
-    batch = data.pad(tokens, np.arange(3), 9, "cpu")
+    batch = batching.pad(tokens, np.arange(3), 9, "cpu")
     targets = torch.from_numpy(Y.toarray())
     columns = torch.tensor([[0, 1, 2], [1, 2, 3], [3, 0, 1]]) if candidates else None
     encoded = net.encode(batch, None)
@@ -169,7 +169,7 @@ def test_tailmix_loss_is_the_loss_of_mixed_positions_and_plain_rest(candidates: 
 def test_the_cheap_head_learns_from_true_labels_while_attention_mixes() -> None:
     params = AttentionXmlParams(model="attentionxml", hidden=3, fc=[4], candidates=3, head_dim=3)
     tokens = Ragged(np.array([0, 3, 5, 6]), np.array([2, 3, 4, 5, 6, 7], np.int32))
-    batch = data.pad(tokens, np.arange(3), 9, "cpu")
+    batch = batching.pad(tokens, np.arange(3), 9, "cpu")
     columns = torch.tensor([[0, 1, 2], [1, 2, 3], [3, 0, 1]])
 
     def gradients(tail: TailMixer | None) -> dict[str, torch.Tensor]:
@@ -200,7 +200,7 @@ def test_mixing_a_text_with_itself_changes_nothing() -> None:
         net = build_net(BilstmParams(model="bilstm", hidden=3, fc=[4]), 4, 10, 5)
         initialise(net, torch.Generator().manual_seed(0))
         tokens = Ragged(np.array([0, 3, 5]), np.array([2, 3, 4, 5, 6], np.int32))
-        batch = data.pad(tokens, np.arange(2), 9, "cpu")
+        batch = batching.pad(tokens, np.arange(2), 9, "cpu")
         same = Mixture(torch.tensor([0, 1]), torch.tensor([0.3, 0.6]), place)
         torch.testing.assert_close(net.pooled(batch, None, same), net.pooled(batch, None, None))
 

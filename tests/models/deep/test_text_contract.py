@@ -10,8 +10,8 @@ import pytest
 import scipy.sparse as sp
 
 from coattail.config import parse
-from coattail.deep.build import build, load
-from coattail.deep.params import DeepParams
+from coattail.models.deep.deep_models import build, load
+from coattail.models.deep.deep_params import DeepParams
 from tests.model_contract import ModelContract
 from tests.tiny_bert import save_tiny_bert
 

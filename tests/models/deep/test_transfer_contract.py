@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 from coattail.arrays import Ragged
 from coattail.config import parse
-from coattail.deep.transfer_build import build, load
-from coattail.deep.transfer_params import TransferParams
+from coattail.models.deep.transfer.transfer_models import build, load
+from coattail.models.deep.transfer.transfer_params import TransferParams
 from tests.model_contract import ModelContract
 
 SMALL = {

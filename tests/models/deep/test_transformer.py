@@ -16,20 +16,20 @@ import torch
 
 from coattail.arrays import Ragged, TopK
 from coattail.config import parse
-from coattail.deep import pretrained
-from coattail.deep.aplc import AplcNet
-from coattail.deep.attentionxml import pick
-from coattail.deep.build import build, load
-from coattail.deep.fitting import Mixer
-from coattail.deep.loss import cross_entropy
-from coattail.deep.nets import Mixture, initialise
-from coattail.deep.params import AplcParams, DeepParams, LarobertaParams
-from coattail.deep.states import WordPieces
-from coattail.deep.train import Moment
-from coattail.deep.transformer import LarobertaNet
 from coattail.errors import ConfigError, ModelError
-from coattail.pipeline import Candidate
-from coattail.serve import Tagger
+from coattail.models.deep.deep_models import build, load
+from coattail.models.deep.deep_params import AplcParams, DeepParams, LarobertaParams
+from coattail.models.deep.nets import pretrained
+from coattail.models.deep.nets.aplc import AplcNet
+from coattail.models.deep.nets.attentionxml import pick
+from coattail.models.deep.nets.layers import Mixture, initialise
+from coattail.models.deep.nets.loss import cross_entropy
+from coattail.models.deep.nets.transformer import LarobertaNet
+from coattail.models.deep.training.fitting import Mixer
+from coattail.models.deep.training.frozen_states import WordPieces
+from coattail.models.deep.training.loop import Moment
+from coattail.pipeline.candidates import Candidate
+from coattail.serving.tagger import Tagger
 from tests.model_contract import digest, same
 from tests.tiny_bert import save_tiny_bert
 

@@ -15,15 +15,15 @@ from tests.tiny_bert import save_tiny_bert
 
 pytest.importorskip("transformers", reason="needs the extra coattail[transformers]")
 
-SOURCE = Path(__file__).parents[1] / "src"
+SOURCE = Path(__file__).parents[3] / "src"
 WORDS = [f"w{i}" for i in range(20)]
 
 TRAINING = """
     import sys, time
     import numpy as np, scipy.sparse as sp
     from pathlib import Path
-    from coattail.deep.build import build
-    from coattail.deep.params import AplcParams
+    from coattail.models.deep.deep_models import build
+    from coattail.models.deep.deep_params import AplcParams
 
     folder, encoder, pause = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
     rng = np.random.default_rng(0)

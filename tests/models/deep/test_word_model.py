@@ -10,14 +10,14 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from coattail import metrics
 from coattail.arrays import Ragged
 from coattail.config import parse
-from coattail.deep import device
-from coattail.deep.build import build, load
-from coattail.deep.model import DeepModel
-from coattail.deep.params import AttentionXmlParams, DeepParams
 from coattail.errors import ConfigError, DataError, DeviceError, ModelError
+from coattail.evaluation import metrics
+from coattail.models.deep import device
+from coattail.models.deep.deep_models import build, load
+from coattail.models.deep.deep_params import AttentionXmlParams, DeepParams
+from coattail.models.deep.estimators.word_model import DeepModel
 
 WORDS, LABELS = 40, 8
 SMALL = {"epochs": 12, "batch": 16, "embedding_dim": 12, "dropout": 0.0, "lr": 0.01}

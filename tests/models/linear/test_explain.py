@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from coattail import tree
+from coattail.data.features import Block
 from coattail.errors import ModelError
-from coattail.features import Block
-from coattail.linear.build import build, fit_blocks
-from coattail.linear.explain import contributions, norms
-from coattail.linear.params import FastxmlParams, OvrParams, PltParams
+from coattail.labels import tree_building, tree_params
+from coattail.models.linear.explain import contributions, norms
+from coattail.models.linear.linear_models import build, fit_blocks
+from coattail.models.linear.linear_params import FastxmlParams, OvrParams, PltParams
 
 N_WORDS, N_LABELS = 12, 6
 
@@ -59,9 +59,9 @@ def test_contributions_of_one_vs_rest_are_its_margins_without_the_bias():
 
 def test_contributions_of_a_label_tree_are_those_of_the_classifier_at_the_leaf():
     X, Y = problem()
-    model = build(PltParams(loss="logistic", prune=0.0), tree.build(tree.FlatTree(), X, Y)).fit(
-        X, Y
-    )
+    model = build(
+        PltParams(loss="logistic", prune=0.0), tree_building.build(tree_params.FlatTree(), X, Y)
+    ).fit(X, Y)
 
     def margin(x: sp.csr_matrix) -> np.ndarray:
         score = margins(model, x)  # a sigmoid: in a flat tree the leaf alone decides
@@ -80,7 +80,7 @@ def test_contributions_of_a_label_tree_are_those_of_the_classifier_at_the_leaf()
 
 
 def trees_of(X, Y):
-    return tree.build(tree.BalancedTree(leaf=2), X, Y)
+    return tree_building.build(tree_params.BalancedTree(leaf=2), X, Y)
 
 
 @pytest.mark.parametrize("kind", ["ovr", "plt", "blocks"])

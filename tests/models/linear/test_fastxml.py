@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from coattail.kernels import fastxml
-from coattail.linear.build import load
-from coattail.linear.fastxml import Fastxml, _ideal
-from coattail.linear.params import FastxmlParams
+from coattail.kernels import instance_trees
+from coattail.models.linear.fastxml import Fastxml, _ideal
+from coattail.models.linear.linear_models import load
+from coattail.models.linear.linear_params import FastxmlParams
 from tests.model_contract import ModelContract, digest, separable
 
-SHARED = Path(__file__).parents[1].parent / "shared" / "data"
+SHARED = Path(__file__).parents[3].parent / "shared" / "data"
 
 
 class TestFastxml(ModelContract):
@@ -38,7 +38,7 @@ def test_interrupted_fit_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypa
     monkeypatch.setenv("COATTAIL_THREADS", "1")
     params = FastxmlParams(trees=4, C=20.0)
     Fastxml(params).fit(X, Y).save(tmp_path / "whole")
-    grown, real = [], fastxml.grow
+    grown, real = [], instance_trees.grow
 
     def dies_at_the_third(*arguments):
         if len(grown) == 2:
@@ -46,11 +46,11 @@ def test_interrupted_fit_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypa
         grown.append(1)
         return real(*arguments)
 
-    monkeypatch.setattr(fastxml, "grow", dies_at_the_third)
+    monkeypatch.setattr(instance_trees, "grow", dies_at_the_third)
     with pytest.raises(KeyboardInterrupt):
         Fastxml(params, partial=tmp_path / "partial").fit(X, Y)
     assert len(list((tmp_path / "partial").rglob("*.npz"))) == 2
-    monkeypatch.setattr(fastxml, "grow", lambda *a: (grown.append(1), real(*a))[1])
+    monkeypatch.setattr(instance_trees, "grow", lambda *a: (grown.append(1), real(*a))[1])
     Fastxml(params, partial=tmp_path / "partial").fit(X, Y).save(tmp_path / "resumed")
     assert len(grown) == 4  # two before, two now
     assert digest(tmp_path / "whole") == digest(tmp_path / "resumed")
@@ -116,7 +116,7 @@ def test_quality_on_bibtex_is_near_the_published_one():
     if not SHARED.exists():
         pytest.skip("needs ../shared/data")
     from coattail.arrays import unit_rows
-    from coattail.xmc import read_xmc
+    from coattail.data.formats.xmc import read_xmc
 
     (X, Y), (Xt, Yt) = (read_xmc(SHARED / "bibtex" / f"{s}.txt") for s in ("train", "test"))
     top = Fastxml(FastxmlParams(trees=10)).fit(unit_rows(X), Y).predict(unit_rows(Xt), 5)

@@ -7,9 +7,9 @@ import pytest
 import scipy.sparse as sp
 
 from coattail.errors import ModelError
-from coattail.linear import build
-from coattail.linear.nearest import Nearest
-from coattail.linear.params import NearestParams
+from coattail.models.linear import linear_models
+from coattail.models.linear.linear_params import NearestParams
+from coattail.models.linear.nearest import Nearest
 from tests.model_contract import ModelContract
 
 
@@ -18,7 +18,7 @@ class TestNearest(ModelContract):
         return Nearest(NearestParams(neighbours=5))
 
     def load(self, folder):
-        return build.load(folder)
+        return linear_models.load(folder)
 
 
 def nearest(X, Y, neighbours=50):

@@ -15,18 +15,18 @@ import scipy.sparse as sp
 
 from coattail.arrays import load_csr, save_csr
 from coattail.config import parse
+from coattail.data.features import Block
 from coattail.errors import ConfigError, ModelError
-from coattail.features import Block
-from coattail.kernels import solver
-from coattail.labels import inverse_propensity
-from coattail.linear import solve
-from coattail.linear.build import Blocks, build, fit_blocks, load
-from coattail.linear.ovr import Ovr
-from coattail.linear.params import LinearParams, OvrParams
-from coattail.linear.plt import Plt
+from coattail.kernels.solvers import active_set
+from coattail.labels.frequency import inverse_propensity
+from coattail.models.linear import problem_groups
+from coattail.models.linear.linear_models import Blocks, build, fit_blocks, load
+from coattail.models.linear.linear_params import LinearParams, OvrParams
+from coattail.models.linear.ovr import Ovr
+from coattail.models.linear.plt import Plt
 from tests.model_contract import ModelContract, digest, same, separable
 
-SHARED = Path(__file__).parents[1].parent / "shared" / "data"
+SHARED = Path(__file__).parents[3].parent / "shared" / "data"
 
 
 class TestOvr(ModelContract):
@@ -74,7 +74,7 @@ def test_objective_equals_that_of_scikit_learn(loss, weighting, C):
     )  # fmt: skip
     model = Ovr(params).fit(X, Y)
     counts = np.diff(sp.csc_matrix(Y).indptr)
-    weights = solve.positive_weights(params, counts, X.shape[0])
+    weights = problem_groups.positive_weights(params, counts, X.shape[0])
     with_bias = sp.hstack([X, np.ones((X.shape[0], 1))], format="csr")
     for label in range(Y.shape[1]):
         y = Y[:, [label]].toarray().ravel() > 0
@@ -114,12 +114,14 @@ def test_default_tolerances_come_close_to_the_optimum():
 def test_weights_follow_the_paper():
     counts = np.array([0, 1, 10, 1000])
     q = inverse_propensity(counts, 15_000)
-    pw = solve.positive_weights(OvrParams(weighting="pw"), counts, 15_000)
+    pw = problem_groups.positive_weights(OvrParams(weighting="pw"), counts, 15_000)
     np.testing.assert_allclose(pw[1:], 2 * q[1:] - 1)
     assert pw[0] == 1  # nothing to weigh
-    pwcb = solve.positive_weights(OvrParams(weighting="pwcb", beta=0.9), counts, 15_000)
+    pwcb = problem_groups.positive_weights(OvrParams(weighting="pwcb", beta=0.9), counts, 15_000)
     np.testing.assert_allclose(pwcb[1:], pw[1:] * 0.1 / (1 - 0.9 ** counts[1:]))
-    normal = solve.positive_weights(OvrParams(weighting="pw", normalise=True), counts, 15_000)
+    normal = problem_groups.positive_weights(
+        OvrParams(weighting="pw", normalise=True), counts, 15_000
+    )
     assert normal.mean() == pytest.approx(1)
 
 
@@ -193,10 +195,10 @@ def test_margins_become_probabilities_on_request():
 
 def test_interrupted_fit_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
     X, Y = separable(400, n_labels=80)
-    monkeypatch.setattr("coattail.linear.ovr.GROUP", 32)
+    monkeypatch.setattr("coattail.models.linear.ovr.GROUP", 32)
     monkeypatch.setenv("COATTAIL_THREADS", "1")
     Ovr(OvrParams()).fit(X, Y).save(tmp_path / "whole")
-    done, real = [], solver.train
+    done, real = [], active_set.train
 
     def dies_at_the_third(*arguments):
         if len(done) == 2:
@@ -204,12 +206,12 @@ def test_interrupted_fit_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypa
         done.append(1)
         return real(*arguments)
 
-    monkeypatch.setattr(solver, "train", dies_at_the_third)
+    monkeypatch.setattr(active_set, "train", dies_at_the_third)
     with pytest.raises(KeyboardInterrupt):
         Ovr(OvrParams(), partial=tmp_path / "partial").fit(X, Y)
     assert len(list((tmp_path / "partial").rglob("*.npz"))) == 2
     calls = []
-    monkeypatch.setattr(solver, "train", lambda *a: (calls.append(1), real(*a))[1])
+    monkeypatch.setattr(active_set, "train", lambda *a: (calls.append(1), real(*a))[1])
     resumed = Ovr(OvrParams(), partial=tmp_path / "partial").fit(X, Y)
     assert len(calls) == 1  # three groups, two were done
     resumed.save(tmp_path / "resumed")
@@ -238,8 +240,8 @@ KILLED = """
 import sys, os
 os.environ["COATTAIL_THREADS"] = "1"
 from coattail.arrays import load_csr
-from coattail.linear import ovr
-from coattail.linear.params import OvrParams
+from coattail.models.linear import ovr
+from coattail.models.linear.linear_params import OvrParams
 ovr.GROUP = 32
 folder = sys.argv[1]
 model = ovr.Ovr(OvrParams(), partial=folder + "/partial")
@@ -255,7 +257,7 @@ def test_killed_process_resumes_to_the_same_bytes(tmp_path, monkeypatch):
     save_csr(tmp_path / "X", X)
     save_csr(tmp_path / "Y", Y)
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(solver.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(active_set.__file__).parents[2])}
     child = subprocess.Popen(command, env=environment)
     give_up = time.monotonic() + 300
     while not list(tmp_path.glob("partial/*/*.npz")) and time.monotonic() < give_up:
@@ -267,7 +269,7 @@ def test_killed_process_resumes_to_the_same_bytes(tmp_path, monkeypatch):
     assert left
     assert not (tmp_path / "model").exists()
     subprocess.run(command, check=True, env=environment)
-    monkeypatch.setattr("coattail.linear.ovr.GROUP", 32)
+    monkeypatch.setattr("coattail.models.linear.ovr.GROUP", 32)
     rows = (load_csr(tmp_path / "X"), load_csr(tmp_path / "Y"))
     Ovr(OvrParams()).fit(*rows).save(tmp_path / "whole")
     assert digest(tmp_path / "model") == digest(tmp_path / "whole")
@@ -304,7 +306,7 @@ def test_memory_mapped_matrices_are_welcome(tmp_path):
     mapped = Ovr(OvrParams()).fit(load_csr(tmp_path / "X"), load_csr(tmp_path / "Y"))
     plain = Ovr(OvrParams()).fit(X, Y)
     assert (mapped.W_ != plain.W_).nnz == 0
-    assert len(solver.train.signatures) == 1  # and no second compilation
+    assert len(active_set.train.signatures) == 1  # and no second compilation
 
 
 def mapped(array):
@@ -359,7 +361,7 @@ def test_quality_on_bibtex_is_that_of_the_field():
     if not SHARED.exists():
         pytest.skip("needs ../shared/data")
     from coattail.arrays import unit_rows
-    from coattail.xmc import read_xmc
+    from coattail.data.formats.xmc import read_xmc
 
     (X, Y), (Xt, Yt) = (read_xmc(SHARED / "bibtex" / f"{s}.txt") for s in ("train", "test"))
     top = Ovr(OvrParams()).fit(unit_rows(X), Y).predict(unit_rows(Xt), 5)

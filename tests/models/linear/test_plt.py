@@ -6,19 +6,20 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from coattail import tree
+from coattail.data.features import Block
 from coattail.errors import ModelError
-from coattail.features import Block
 from coattail.kernels import beam
-from coattail.linear import nodes, plt, solve
-from coattail.linear.build import Blocks, fit_blocks, load
-from coattail.linear.nodes import NodeProblems
-from coattail.linear.ovr import Ovr, as_probability
-from coattail.linear.params import OvrParams, PltParams
-from coattail.linear.plt import Plt
-from coattail.tree import BalancedTree, FlatTree, KmeansTree, ShallowTree, Tree
+from coattail.labels import tree_building, tree_params
+from coattail.labels.tree import Tree
+from coattail.labels.tree_params import BalancedTree, FlatTree, KmeansTree, ShallowTree
+from coattail.models.linear import node_problems, plt, problem_groups
+from coattail.models.linear.linear_models import Blocks, fit_blocks, load
+from coattail.models.linear.linear_params import OvrParams, PltParams
+from coattail.models.linear.node_problems import NodeProblems
+from coattail.models.linear.ovr import Ovr, as_probability
+from coattail.models.linear.plt import Plt
 from tests.model_contract import ModelContract, digest, same, separable
-from tests.test_ovr import noisy
+from tests.models.linear.test_ovr import noisy
 
 
 class OwnTrees(Plt):
@@ -27,7 +28,7 @@ class OwnTrees(Plt):
     shape = BalancedTree(leaf=2, trees=2)
 
     def fit(self, X, Y):
-        self._given = tree.build(self.shape, X, Y)
+        self._given = tree_building.build(self.shape, X, Y)
         return super().fit(X, Y)
 
 
@@ -58,7 +59,7 @@ def test_texts_below_a_node_are_those_with_a_label_below_it():
     # Labels under the root, an inner node and leaves; label 11 is not in the tree.
     leaf = np.array([0, 1, 3, 3, 4, 4, 5, 5, 2, 6, 6, -1], np.int32)
     built = Tree(np.array([-1, 0, 0, 1, 1, 2, 2], np.int32), leaf)
-    below = nodes._rows_below(built, Y)
+    below = node_problems._rows_below(built, Y)
     for node in range(built.n_nodes):
         inside = [
             label
@@ -71,7 +72,7 @@ def test_texts_below_a_node_are_those_with_a_label_below_it():
 
 def many_labels(n=600, seed=1):
     X, Y = separable(n, n_labels=40, seed=seed)
-    return X, Y, tree.build(ShallowTree(leaf=4, group=2, levels=3), X, Y)
+    return X, Y, tree_building.build(ShallowTree(leaf=4, group=2, levels=3), X, Y)
 
 
 def exhaustive(model, X):
@@ -106,7 +107,7 @@ def exhaustive(model, X):
 @pytest.mark.parametrize("discount", [1.0, 0.98])
 def test_wide_beam_equals_exhaustive_search(loss, discount):
     X, Y, trees = many_labels()
-    trees += tree.build(KmeansTree(leaf=3, k=4, levels=2), X, Y)  # with early leaves
+    trees += tree_building.build(KmeansTree(leaf=3, k=4, levels=2), X, Y)  # with early leaves
     model = Plt(PltParams(loss=loss, beam=1000, discount=discount, prune=0.01), trees).fit(X, Y)
     top = model.predict(X, 40)
     assert np.all(top.labels >= 0)
@@ -142,7 +143,11 @@ def test_looking_words_up_and_laying_them_out_give_the_same_bits():
 def test_flat_tree_is_one_vs_rest():
     X, Y = noisy()
     exact = {"eps": 1e-5, "gap": 1e-7, "max_epochs": 3000, "prune": 0.0}
-    flat = Plt(PltParams(**exact), tree.build(tree.FlatTree(), X, Y)).fit(X, Y).predict(X, 5)
+    flat = (
+        Plt(PltParams(**exact), tree_building.build(tree_params.FlatTree(), X, Y))
+        .fit(X, Y)
+        .predict(X, 5)
+    )
     margins = Ovr(OvrParams(**exact)).fit(X, Y).predict(X, 5).to_csr(5).toarray()
     # Texts without any label never reach the root: they are negatives for one-vs-rest alone.
     assert (np.diff(Y.indptr) > 0).mean() < 1
@@ -170,9 +175,9 @@ def test_outputs_trained_together_have_the_weights_that_sets_of_texts_find(monke
     params = PltParams(eps=1e-5, gap=1e-8, max_epochs=5000, max_rounds=30, negatives=20, prune=0.0)
     problems = NodeProblems(params, built, X, Y, None)
     found, calls = {}, []
-    monkeypatch.setattr(solve, "solve", recorded(solve.solve, calls))
+    monkeypatch.setattr(problem_groups, "solve", recorded(problem_groups.solve, calls))
     for outputs, shared in ((5, True), (6, False)):
-        monkeypatch.setattr(nodes, "OUTPUTS", outputs)
+        monkeypatch.setattr(node_problems, "OUTPUTS", outputs)
         assert problems.is_shared(0) is shared
         turned = problems.train(0, 0, 5)
         assert bool(calls) is not shared  # sets of texts are searched for, or not
@@ -194,12 +199,12 @@ def recorded(function, calls: list):
 def test_large_nodes_are_trained_together_only_if_their_outputs_are_large_too(monkeypatch):
     X, Y, (built,) = many_labels(n=100)
     problems = NodeProblems(PltParams(), built, X, Y, None)
-    monkeypatch.setattr(nodes, "OUTPUTS", 1)
-    monkeypatch.setattr(nodes, "TEXTS", 0)
+    monkeypatch.setattr(node_problems, "OUTPUTS", 1)
+    monkeypatch.setattr(node_problems, "TEXTS", 0)
     texts = np.diff(problems.rows.indptr)
     share = texts[built.children_of(0)].mean() / texts[0]
     for limit, shared in ((share - 0.01, True), (share + 0.01, False)):
-        monkeypatch.setattr(nodes, "SHARE", limit)
+        monkeypatch.setattr(node_problems, "SHARE", limit)
         assert problems.is_shared(0) is shared
 
 
@@ -227,7 +232,7 @@ def test_every_level_is_weighted_by_its_own_counts():
 
 def test_three_trees_average_their_scores():
     X, Y, _ = many_labels()
-    trees = tree.build(BalancedTree(leaf=5, trees=3), X, Y)
+    trees = tree_building.build(BalancedTree(leaf=5, trees=3), X, Y)
     apart = [Plt(PltParams(beam=100), [t]).fit(X, Y).predict(X, 40) for t in trees]
     together = Plt(PltParams(beam=100), trees).fit(X, Y).predict(X, 40)
     mean = sum(top.to_csr(40).toarray() for top in apart) / 3
@@ -264,7 +269,7 @@ def test_interrupted_fit_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypa
 
 def test_a_node_trained_in_several_parts_has_the_same_weights(monkeypatch):
     X, Y = separable(600, n_labels=100)
-    flat = tree.build(FlatTree(), X, Y)
+    flat = tree_building.build(FlatTree(), X, Y)
     whole = Plt(PltParams(), flat).fit(X, Y).weights_[0]
     monkeypatch.setattr(plt, "GROUP", 32)
     parts = Plt(PltParams(), flat).fit(X, Y).weights_[0]
@@ -275,7 +280,7 @@ def test_a_node_trained_in_several_parts_has_the_same_weights(monkeypatch):
 
 def test_a_large_node_ends_after_so_many_visits_but_not_before_three_epochs():
     X, Y, _ = many_labels()
-    flat, n = tree.build(FlatTree(), X, Y), X.shape[0]
+    flat, n = tree_building.build(FlatTree(), X, Y), X.shape[0]
 
     def bias(**params):
         return Plt(PltParams(eps=1e-4, **params), flat).fit(X, Y).weights_[0].bias

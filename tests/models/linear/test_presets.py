@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from coattail import overlay
 from coattail.config import read_yaml
+from coattail.pipeline import overlay
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[3]
 PRESETS = sorted(path.stem for path in (ROOT / "conf" / "preset").glob("linear*.yaml"))
 MODELS = {
     *("dismec", "dismec-pw", "dismec-pwcb", "parabel", "bonsai", "bonsai-pw", "bonsai-pwcb"),

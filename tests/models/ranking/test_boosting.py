@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from coattail import boosting
-from coattail.boosting import Boosted, boost
 from coattail.errors import ModelError
-from coattail.kernels import boosting as kernel
+from coattail.kernels import boosted_trees as kernel
+from coattail.models.ranking import boosting
+from coattail.models.ranking.boosting import Boosted, boost
 
 
 def grown(bins, gradient, hessian, depth, n_bins=4, ridge=1e-9, least=0.0):

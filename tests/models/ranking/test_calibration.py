@@ -9,13 +9,13 @@ import pytest
 import scipy.sparse as sp
 
 from coattail.arrays import TopK
-from coattail.calibration import (
+from coattail.errors import DataError, ModelError
+from coattail.models.ranking.calibration import (
     Calibration,
     hinge_probability,
     probabilities,
     true_places,
 )
-from coattail.errors import DataError, ModelError
 
 
 def test_hinge_map_equals_the_formula_up_to_its_slope():

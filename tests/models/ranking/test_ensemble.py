@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coattail.arrays import TopK, best_first
-from coattail.calibration import probabilities
 from coattail.config import parse
-from coattail.ensemble import Ensemble, EnsembleParams, combine
 from coattail.errors import ConfigError, DataError, ModelError
+from coattail.models.ranking.calibration import probabilities
+from coattail.models.ranking.ensemble import Ensemble, EnsembleParams, combine
 
 
 def top(labels, scores, kind="probability"):

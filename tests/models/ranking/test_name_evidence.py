@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coattail.arrays import TopK, best_first
-from coattail.calibration import Calibration, true_places
 from coattail.errors import DataError
-from coattail.labels import inverse_propensity
-from coattail.naming import EVIDENCE, Names
-from coattail.rerank import Reranker, RerankParams
+from coattail.labels.frequency import inverse_propensity
+from coattail.models.ranking.calibration import Calibration, true_places
+from coattail.models.ranking.name_evidence import EVIDENCE, Names
+from coattail.models.ranking.rerank import Reranker
+from coattail.models.ranking.trade_off import RerankParams
 
 
 def evidence(names: list[str], text: str, label: int = 0) -> dict[str, float]:
@@ -156,7 +157,7 @@ def test_very_many_texts_are_thinned_out(monkeypatch):
     found = Names(names).evidence(texts, base.labels)
     hits = true_places(base, Y)
     frequency = counts / 2
-    monkeypatch.setattr("coattail.calibration.NAMES_TEXTS", 400)
+    monkeypatch.setattr("coattail.models.ranking.calibration.NAMES_TEXTS", 400)
     some = Calibration("names").fit(base, hits, frequency, found)
     every_third = TopK(base.labels[::3], base.scores[::3], base.kind)
     same = Calibration("names").fit(every_third, hits[::3], frequency, found[::3])

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from coattail import metrics
 from coattail.arrays import TopK, best_first
 from coattail.config import parse
 from coattail.errors import ConfigError, DataError, ModelError
-from coattail.labels import inverse_propensity
-from coattail.rerank import Reranker, RerankParams, apply, label_weights
-from coattail.trade_off import learn
+from coattail.evaluation import metrics
+from coattail.labels.frequency import inverse_propensity
+from coattail.models.ranking.rerank import Reranker, apply, label_weights
+from coattail.models.ranking.trade_off import RerankParams, learn
 
 
 def params(**settings):
@@ -310,7 +310,7 @@ def test_wrong_parameters_are_refused():
 
 # --- a real corpus -------------------------------------------------------------------------------
 
-BIBTEX = Path(__file__).parents[1].parent / "shared" / "data" / "bibtex" / "train.txt"
+BIBTEX = Path(__file__).parents[3].parent / "shared" / "data" / "bibtex" / "train.txt"
 
 
 @pytest.mark.shared_data

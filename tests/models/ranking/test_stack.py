@@ -9,18 +9,21 @@ import pytest
 import scipy.sparse as sp
 
 from coattail.arrays import TopK, best_first
-from coattail.calibration import true_places
-from coattail.ensemble import Ensemble, EnsembleParams, combine
+from coattail.data.corpus import PreprocessParams
+from coattail.data.features import Features
+from coattail.data.preprocess import prepare
 from coattail.errors import DataError, ModelError
-from coattail.features import Features
-from coattail.labels import inverse_propensity
-from coattail.linear.nearest import Nearest
-from coattail.linear.ovr import Ovr
-from coattail.linear.params import NearestParams, OvrParams
-from coattail.pipeline import candidates
-from coattail.prepare import PreprocessParams, prepare
-from coattail.rerank import Reranker, RerankParams
-from coattail.serve import LISTED, Tagger, bundle
+from coattail.labels.frequency import inverse_propensity
+from coattail.models.linear.linear_params import NearestParams, OvrParams
+from coattail.models.linear.nearest import Nearest
+from coattail.models.linear.ovr import Ovr
+from coattail.models.ranking.calibration import true_places
+from coattail.models.ranking.ensemble import Ensemble, EnsembleParams, combine
+from coattail.models.ranking.rerank import Reranker
+from coattail.models.ranking.trade_off import RerankParams
+from coattail.pipeline.candidates import candidates
+from coattail.serving.bundle import bundle
+from coattail.serving.tagger import LISTED, Tagger
 
 # --- parts ---------------------------------------------------------------------------------------
 

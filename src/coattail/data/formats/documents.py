@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from coattail.data.formats.lines import LONGEST_LINE, fail, lines
+from coattail.data.formats.xmc import read_xmc, write_xmc
 from coattail.errors import DataError
-from coattail.textfiles import LONGEST_LINE, fail, lines
-from coattail.xmc import read_xmc, write_xmc
 
 __all__ = ["Document", "documents", "label_names", "read_xmc", "write_xmc"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from coattail.data.formats.lines import fail, lines
+from coattail.data.text import PAD, SPECIAL
 from coattail.errors import DataError
-from coattail.text import PAD, SPECIAL
-from coattail.textfiles import fail, lines
 
 log = logging.getLogger("coattail")
 

@@ -22,9 +22,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.arrays import as_csr, atomic_file, parts
+from coattail.data.formats.lines import LONGEST_LINE, fail, open_bytes
 from coattail.errors import DataError
-from coattail.kernels import xmc as kernel
-from coattail.textfiles import LONGEST_LINE, fail, open_bytes
+from coattail.kernels import xmc_lines as kernel
 
 log = logging.getLogger("coattail")
 

@@ -16,23 +16,27 @@ from pathlib import Path
 
 from numba.core.caching import _CacheLocator
 
-HERE = Path(__file__).resolve().parent
-IMPORT = re.compile(r"^from coattail\.kernels\.(\w+) import", re.MULTILINE)
+HERE = Path(__file__).resolve().parents[1]  # kernels/
+IMPORT = re.compile(r"^from coattail\.kernels\.([\w.]+) import", re.MULTILINE)
 
 
 @cache
-def content(stem: str) -> str:
+def content(name: str) -> str:
     """A digest of a kernel file and of those it imports, directly or through others."""
     digest = hashlib.sha256()
-    for name in sorted(_reached(stem)):
-        digest.update(name.encode() + b"\0" + (HERE / f"{name}.py").read_bytes() + b"\0")
+    for one in sorted(_reached(name)):
+        digest.update(one.encode() + b"\0" + _file(one).read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def _reached(stem: str) -> set[str]:
-    todo, seen = [stem], {stem}
+def _file(name: str) -> Path:
+    return HERE.joinpath(*name.split(".")).with_suffix(".py")
+
+
+def _reached(name: str) -> set[str]:
+    todo, seen = [name], {name}
     while todo:
-        source = (HERE / f"{todo.pop()}.py").read_text(encoding="utf-8")
+        source = _file(todo.pop()).read_text(encoding="utf-8")
         found = set(IMPORT.findall(source)) - seen
         seen |= found
         todo += found
@@ -50,7 +54,7 @@ class ByContent(_CacheLocator):
     """Numba's question where to keep a function, answered for the functions of this folder."""
 
     def __init__(self, py_func, py_file):
-        self._stem = Path(py_file).stem
+        self._stem = ".".join(Path(py_file).resolve().relative_to(HERE).with_suffix("").parts)
         self._place = f"{self._stem}-{py_func.__code__.co_firstlineno}"
 
     def get_cache_path(self):
@@ -64,7 +68,7 @@ class ByContent(_CacheLocator):
 
     @classmethod
     def from_function(cls, py_func, py_file):
-        if Path(py_file).resolve().parent != HERE:
+        if HERE not in Path(py_file).resolve().parents:
             return None
         locator = cls(py_func, py_file)
         try:

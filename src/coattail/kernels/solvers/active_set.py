@@ -18,17 +18,10 @@ the rows, its positives, its C and its key.
 import numpy as np
 from numba import njit
 
-from coattail.kernels.descent import descend, extent, loss_inside, weights_of
 from coattail.kernels.lanes import LANES, LARGEST
+from coattail.kernels.solvers.active_rows import PROBE, enlarged, narrow, outside, raised, violators
+from coattail.kernels.solvers.descent import descend, extent, loss_inside, weights_of
 from coattail.kernels.sparse import grown
-from coattail.kernels.violators import (
-    PROBE,
-    enlarged,
-    narrow,
-    outside,
-    raised,
-    violators,
-)
 
 WARM_ROUNDS = 2  # rounds of a loose and short descent before the tolerance asked for
 WARM_EPOCHS = 3

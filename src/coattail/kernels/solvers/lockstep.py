@@ -19,8 +19,8 @@ is one number (``own``, the sum of their squares) times its dual variable.
 import numpy as np
 from numba import njit
 
-from coattail.kernels.descent import LINE, NEGLIGIBLE, ask_for_words, descend
 from coattail.kernels.lanes import LANES, add_lanes, large, sum_lanes, visit_lanes, width
+from coattail.kernels.solvers.descent import LINE, NEGLIGIBLE, ask_for_words, descend
 from coattail.kernels.sparse import below, count_bits, grown, lowest_bit, mix, prefetch, step
 
 TOGETHER = 12  # epochs

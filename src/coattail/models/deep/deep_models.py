@@ -5,11 +5,11 @@ from __future__ import annotations
 import glob
 from pathlib import Path
 
-from coattail.deep.levels import LevelModel
-from coattail.deep.model import DeepModel, params_of, read_facts
-from coattail.deep.params import AplcParams, AttentionXmlParams, LarobertaParams
-from coattail.deep.text_model import TextModel
-from coattail.deep.train import AnyParams
+from coattail.models.deep.deep_params import AplcParams, AttentionXmlParams, LarobertaParams
+from coattail.models.deep.estimators.level_model import LevelModel
+from coattail.models.deep.estimators.text_model import TextModel
+from coattail.models.deep.estimators.word_model import DeepModel, params_of, read_facts
+from coattail.models.deep.training.loop import AnyParams
 
 
 def build(params: AnyParams) -> DeepModel | LevelModel | TextModel:

@@ -9,9 +9,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.errors import ModelError
-from coattail.linear.build import Blocks
-from coattail.linear.ovr import Ovr
-from coattail.linear.plt import Plt
+from coattail.models.linear.linear_models import Blocks
+from coattail.models.linear.ovr import Ovr
+from coattail.models.linear.plt import Plt
 
 Words = list[tuple[int, float]]
 PIECE = 2**24  # weights squared at a time

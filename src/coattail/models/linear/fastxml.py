@@ -22,15 +22,16 @@ from coattail.arrays import (
     unit_rows,
 )
 from coattail.errors import ModelError
-from coattail.kernels import beam, fastxml, pool
-from coattail.kernels.scratch import kept
+from coattail.kernels import beam, instance_trees
+from coattail.kernels.runtime import pool
+from coattail.kernels.runtime.scratch import kept
 from coattail.kernels.sparse import constant
-from coattail.labels import counts, inverse_propensity
-from coattail.linear import solve
-from coattail.linear.ovr import check_rows
-from coattail.linear.params import FastxmlParams
+from coattail.labels.frequency import counts, inverse_propensity
+from coattail.labels.tree_building import label_vectors
+from coattail.models.linear import problem_groups
+from coattail.models.linear.linear_params import FastxmlParams
+from coattail.models.linear.ovr import check_rows
 from coattail.progress import progress
-from coattail.tree import label_vectors
 
 BATCH = 64
 SHORTLIST = 10  # PfastreXML re-ranks this many times k labels of the trees
@@ -78,14 +79,16 @@ class Fastxml:
         def one(tree: int) -> InstanceTree:
             key = self.params.seed * 1_000_003 + tree
             return InstanceTree(
-                *fastxml.grow(*arrays, X.shape[1], *labels, Y.shape[1], *limits, key)
+                *instance_trees.grow(*arrays, X.shape[1], *labels, Y.shape[1], *limits, key)
             )
 
         self.trees_ = []
         with progress("instance trees", self.params.trees, "trees") as bar:
-            kept = solve.Partial(self._partial, InstanceTree, self.params, *parts(X), *parts(Y))
+            kept = problem_groups.Partial(
+                self._partial, InstanceTree, self.params, *parts(X), *parts(Y)
+            )
             jobs = [(tree, tree) for tree in range(self.params.trees)]
-            for _, tree, new in solve.solve_all(jobs, one, kept):
+            for _, tree, new in problem_groups.solve_all(jobs, one, kept):
                 self.trees_.append(tree)
                 bar.advance(1, f"{len(tree.right)} nodes", new)
         self.shape_ = (X.shape[1], Y.shape[1])
@@ -114,7 +117,7 @@ class Fastxml:
             found, found_scores = np.empty(n * room, np.int32), np.empty(n * room, np.float32)
             at = first.copy()
             for tree in trees:
-                fastxml.add_leaves(*rows, *limits, *tree, x, at, found, found_scores)
+                instance_trees.add_leaves(*rows, *limits, *tree, x, at, found, found_scores)
             ragged = _dense_to_ragged(first, at, found, found_scores)
             # One list per row already holds all trees: a merge of one, scaled by their number.
             beam.merge(*ragged, total, touched, 1, limits[0], labels, scores)

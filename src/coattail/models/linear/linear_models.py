@@ -12,20 +12,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.arrays import TopK, atomic_folder, best_first
+from coattail.data.features import Block
 from coattail.errors import ModelError
-from coattail.features import Block
-from coattail.linear.fastxml import Fastxml
-from coattail.linear.nearest import Nearest
-from coattail.linear.ovr import Ovr
-from coattail.linear.params import (
-    LinearParams,
-    NearestParams,
-    OvrParams,
-    PltParams,
-)
-from coattail.linear.plt import Plt
-from coattail.linear.solve import tail_mask
-from coattail.tree import Tree
+from coattail.labels.tree import Tree
+from coattail.models.linear.fastxml import Fastxml
+from coattail.models.linear.linear_params import LinearParams, NearestParams, OvrParams, PltParams
+from coattail.models.linear.nearest import Nearest
+from coattail.models.linear.ovr import Ovr
+from coattail.models.linear.plt import Plt
+from coattail.models.linear.problem_groups import tail_mask
 
 
 class Model(Protocol):

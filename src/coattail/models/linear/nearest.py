@@ -13,20 +13,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import (
-    TopK,
-    as_csr,
-    atomic_folder,
-    load_csr,
-    parts,
-    save_csr,
-    unit_rows,
-)
+from coattail.arrays import TopK, as_csr, atomic_folder, load_csr, parts, save_csr, unit_rows
 from coattail.errors import ModelError
-from coattail.kernels import pool, predict
+from coattail.kernels import best_labels
+from coattail.kernels.runtime import pool
 from coattail.kernels.sparse import constant
-from coattail.linear.ovr import check_rows
-from coattail.linear.params import NearestParams
+from coattail.models.linear.linear_params import NearestParams
+from coattail.models.linear.ovr import check_rows
 
 BATCH = 64
 
@@ -72,7 +65,7 @@ class Nearest:
         told = np.empty((X.shape[0], k, 2), np.float32)
 
         def rank(limits: tuple[int, int]) -> None:
-            predict.by_word(*rows, *limits, *index, texts, cosines)
+            best_labels.by_word(*rows, *limits, *index, texts, cosines)
             some = slice(*limits)
             top = self._vote(texts[some], np.minimum(cosines[some], 1), k)
             labels[some], scores[some], told[some] = top.labels, top.scores, top.parts

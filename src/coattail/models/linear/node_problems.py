@@ -9,15 +9,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.arrays import Parts, parts
-from coattail.kernels import beam, gather
-from coattail.kernels.rows import compact
-from coattail.kernels.scratch import kept, scratch
+from coattail.kernels import beam, node_texts
+from coattail.kernels.compact_rows import compact
+from coattail.kernels.runtime.scratch import kept, scratch
 from coattail.kernels.sparse import constant
-from coattail.linear import solve
-from coattail.linear.in_step import apart, solve_in_step
-from coattail.linear.params import PltParams
-from coattail.linear.weights import Turned
-from coattail.tree import Tree
+from coattail.labels.tree import Tree
+from coattail.models.linear import problem_groups
+from coattail.models.linear.linear_params import PltParams
+from coattail.models.linear.node_solver import apart, solve_in_step
+from coattail.models.linear.node_weights import Turned
 
 # Outputs of a node descend together, on all its texts, if there are at least OUTPUTS of them and
 # the node has at most TEXTS, or they have more than SHARE of its texts each, on average: sets of
@@ -49,7 +49,7 @@ class NodeProblems:
         self.params, self.tree, self.n_words = params, tree, X.shape[1]
         # Once for all nodes: a copy of all bounds at every node would grow with their product.
         self.csr = Parts(*constant(*parts(X)))
-        self.squares = solve.squares_of(X)
+        self.squares = problem_groups.squares_of(X)
         self.rows = _rows_below(tree, Y)
         self.texts = np.diff(self.rows.indptr).astype(np.int64)
         self.label_first, self.label_texts = _texts_of(tree.label_order, Y)
@@ -58,12 +58,14 @@ class NodeProblems:
         self.node_weight = np.ones(tree.n_nodes)
         for depth in range(1, tree.depth + 1):
             level = tree.nodes_at(depth)
-            self.node_weight[level] = solve.positive_weights(params, self.texts[level], X.shape[0])
+            self.node_weight[level] = problem_groups.positive_weights(
+                params, self.texts[level], X.shape[0]
+            )
         counts = np.zeros(tree.n_labels, np.int64)
         counts[tree.label_order] = own = np.diff(self.label_first)
-        tail = solve.tail_mask(params, counts) if tail is None else tail
+        tail = problem_groups.tail_mask(params, counts) if tail is None else tail
         c = np.where(tail[tree.label_order], params.C * params.tail_c, params.C)
-        weight = solve.positive_weights(params, own, X.shape[0])
+        weight = problem_groups.positive_weights(params, own, X.shape[0])
         self.c_label = c.astype(np.float32), (c * weight).astype(np.float32)
         everywhere = np.full(tree.n_nodes, params.C, np.float32)
         self.c_node = everywhere, (params.C * self.node_weight).astype(np.float32)
@@ -96,7 +98,7 @@ class NodeProblems:
             return solve_in_step(
                 rows, group, params, min(params.max_epochs, epochs), start, self.child_type
             )
-        found = solve.solve(self._compacted(texts), group, params)
+        found = problem_groups.solve(self._compacted(texts), group, params)
         child: NDArray[Any] = np.empty(len(found.words), self.child_type)
         weight = np.empty_like(found.weights)
         arrays = constant(found.start, found.stop, found.words, found.weights)
@@ -113,7 +115,9 @@ class NodeProblems:
             range(int(first_label[node]), int(first_label[node + 1])),
         )
 
-    def _group(self, node: int, texts: NDArray[np.int32], start: int, stop: int) -> solve.Group:
+    def _group(
+        self, node: int, texts: NDArray[np.int32], start: int, stop: int
+    ) -> problem_groups.Group:
         """Outputs start..stop of a node: its children, then its labels."""
         children, labels = self._outputs(node)
         n = len(children)
@@ -124,7 +128,7 @@ class NodeProblems:
             self.rows.indices[bounds[0] : bounds[-1]], self.label_texts[firsts[0] : firsts[-1]]
         )
         between = bounds[-1] - bounds[0]
-        return solve.Group(
+        return problem_groups.Group(
             np.arange(start, stop, dtype=np.int64) + (1000003 * node + self.params.seed),
             _joined(bounds[:-1] - bounds[0], firsts + (between - firsts[0])).astype(np.int64),
             np.searchsorted(texts, own).astype(np.int32),
@@ -138,7 +142,7 @@ class NodeProblems:
         texts: NDArray[np.int32] = self.rows.indices[indptr[node] : indptr[node + 1]]
         return texts
 
-    def _compacted(self, texts: NDArray[np.int32]) -> solve.Rows:
+    def _compacted(self, texts: NDArray[np.int32]) -> problem_groups.Rows:
         """Some rows with only the words they have: small enough for the cache.
 
         They lie in scratch of this thread, until it asks for others.
@@ -150,7 +154,9 @@ class NodeProblems:
         words = np.empty(min(nnz, self.n_words), np.int32)
         place = kept("place", self.n_words, np.int32, -1)
         found = compact(*self.csr, *constant(texts), place, indptr, indices, values, words)
-        return solve.rows_of(Parts(indptr, indices, values), self.squares[texts], words[:found])
+        return problem_groups.rows_of(
+            Parts(indptr, indices, values), self.squares[texts], words[:found]
+        )
 
 
 def _joined(first: NDArray, second: NDArray) -> NDArray:
@@ -161,9 +167,9 @@ def _joined(first: NDArray, second: NDArray) -> NDArray:
 def _rows_below(tree: Tree, Y: sp.csr_matrix) -> sp.csr_matrix:
     """(nodes, texts): the texts with a label below each node, sorted."""
     walk = constant(Y.indptr.astype(np.int64), Y.indices, Y.data != 0, tree.leaf, tree.parent)
-    indptr = np.concatenate([[0], np.cumsum(gather.count_texts(*walk))])
+    indptr = np.concatenate([[0], np.cumsum(node_texts.count_texts(*walk))])
     texts = np.empty(indptr[-1], np.int32)
-    gather.list_texts(*walk, indptr, texts)
+    node_texts.list_texts(*walk, indptr, texts)
     ones = np.ones(len(texts), np.int8)
     return sp.csr_matrix((ones, texts, indptr), shape=(tree.n_nodes, Y.shape[0]))
 

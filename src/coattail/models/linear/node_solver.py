@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from coattail.arrays import Parts
-from coattail.kernels import together
+from coattail.kernels.compact_rows import set_apart
 from coattail.kernels.lanes import LANES
-from coattail.kernels.rows import set_apart
-from coattail.kernels.scratch import kept, lasting, remember, scratch, whole
+from coattail.kernels.runtime.scratch import kept, lasting, remember, scratch, whole
+from coattail.kernels.solvers import lockstep
 from coattail.kernels.sparse import constant
-from coattail.linear.params import PltParams
-from coattail.linear.solve import Group
-from coattail.linear.weights import Turned
+from coattail.models.linear.linear_params import PltParams
+from coattail.models.linear.node_weights import Turned
+from coattail.models.linear.problem_groups import Group
 
 STORE = {"word": np.int32, "label": np.uint16, "weight": np.float32}  # of weights found
 
@@ -73,7 +73,7 @@ def solve_in_step(
     n, d = len(rows.arrays[1]), len(rows.words)
     counts = np.zeros(d, np.int32)
     W = kept("W", rows.n_shared * LANES, np.float32)
-    size, *store, bias, _ = together.train(
+    size, *store, bias, _ = lockstep.train(
         *rows.arrays, *problem, *limits, counts, scratch("w", d + 1, np.float32), W,
         scratch("alpha", n * LANES, np.float32), *(whole(n, 1 << 16, t) for n, t in STORE.items()),
     )  # fmt: skip
@@ -82,5 +82,5 @@ def solve_in_step(
     used = int(np.count_nonzero(counts))
     words, entries = lasting("words", used, np.int32), lasting("entries", used, np.int32)
     child, weight = lasting("child", size, child_type), lasting("weight", size, np.float32)
-    together.turn(counts, *store, rows.order, rows.words, output, words, entries, child, weight)
+    lockstep.turn(counts, *store, rows.order, rows.words, output, words, entries, child, weight)
     return Turned(words, entries, child, weight, bias)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from coattail.kernels import pool
+from coattail.kernels.runtime import pool
 
 COPIED = 64  # nodes whose weights a thread copies before it takes others
 

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from coattail.arrays import TopK, as_csr, atomic_folder, best_first, load_csr, parts, save_csr
 from coattail.errors import ModelError
-from coattail.kernels import beam, pool, predict
+from coattail.kernels import beam, best_labels
 from coattail.kernels.lanes import LANES
+from coattail.kernels.runtime import pool
 from coattail.kernels.sparse import constant
-from coattail.linear import solve
-from coattail.linear.params import OvrParams
+from coattail.models.linear import problem_groups
+from coattail.models.linear.linear_params import OvrParams
 from coattail.progress import progress
 
 GROUP = 256  # labels trained together: eight blocks, so that a nearly done block is refilled
@@ -53,24 +54,24 @@ class Ovr:
         positives = sp.csc_matrix(Y)
         counts = np.diff(positives.indptr).astype(np.int64)
         jobs = list(enumerate(self._groups(counts, X.shape[1])))
-        rows = solve.by_frequency(X)
+        rows = problem_groups.by_frequency(X)
         c_pos, c_neg = self._c(counts, X.shape[0])
 
-        def work(labels: NDArray[np.int64]) -> solve.Solved:
+        def work(labels: NDArray[np.int64]) -> problem_groups.Solved:
             chosen = positives[:, labels]
-            group = solve.Group(
+            group = problem_groups.Group(
                 labels,
                 chosen.indptr.astype(np.int64),
                 chosen.indices.astype(np.int32),
                 c_pos[labels],
                 c_neg[labels],
             )
-            return solve.solve(rows, group, self.params)
+            return problem_groups.solve(rows, group, self.params)
 
-        found: list[solve.Solved] = []
+        found: list[problem_groups.Solved] = []
         self.bias_ = np.full(Y.shape[1], -np.inf, np.float32)
         with progress("one-vs-rest", int((counts > 0).sum()), "labels") as bar:
-            for number, solved, new in solve.solve_all(jobs, work, self._resumable(X, Y)):
+            for number, solved, new in problem_groups.solve_all(jobs, work, self._resumable(X, Y)):
                 labels = jobs[number][1]
                 self.bias_[labels] = solved.bias
                 found.append(solved)
@@ -136,15 +137,19 @@ class Ovr:
     def _c(
         self, counts: NDArray[np.int64], n_texts: int
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        tail = self._tail if self._tail is not None else solve.tail_mask(self.params, counts)
+        tail = (
+            self._tail if self._tail is not None else problem_groups.tail_mask(self.params, counts)
+        )
         c = np.where(tail, self.params.C * self.params.tail_c, self.params.C)
-        c_pos = c * solve.positive_weights(self.params, counts, n_texts)
+        c_pos = c * problem_groups.positive_weights(self.params, counts, n_texts)
         return c_pos.astype(np.float32), c.astype(np.float32)
 
-    def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> solve.Partial[solve.Solved]:
+    def _resumable(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix
+    ) -> problem_groups.Partial[problem_groups.Solved]:
         tail = self._tail if self._tail is not None else "by count"
         identity = (self.params, *parts(X), *parts(Y), tail)
-        return solve.Partial(self._partial, solve.Solved, *identity)
+        return problem_groups.Partial(self._partial, problem_groups.Solved, *identity)
 
     def _rank(
         self, X: sp.csr_matrix, labels: NDArray[np.int32], scores: NDArray[np.float32]
@@ -157,14 +162,14 @@ class Ovr:
             size = min(-(-X.shape[0] // pool.threads()), 8192)
 
             def rank(limits: tuple[int, int]) -> None:
-                W = solve.dense_block(self.W_.shape[0])
-                predict.by_block(*rows, *limits, *weights, *bias, W, labels, scores)
+                W = problem_groups.dense_block(self.W_.shape[0])
+                best_labels.by_block(*rows, *limits, *weights, *bias, W, labels, scores)
         else:
             weights = constant(*parts(self.W_))
             size = 64
 
             def rank(limits: tuple[int, int]) -> None:
-                predict.by_word(*rows, *limits, *weights, *bias, labels, scores)
+                best_labels.by_word(*rows, *limits, *weights, *bias, labels, scores)
 
         list(pool.each(rank, pool.chunks(X.shape[0], size)))
 
@@ -196,10 +201,10 @@ def as_probability(margins: NDArray[np.float32], loss: str) -> NDArray[np.float3
 
 
 def _by_word(
-    found: list[solve.Solved], labels: list[NDArray[np.int64]], n_words: int, n_labels: int
+    found: list[problem_groups.Solved], labels: list[NDArray[np.int64]], n_words: int, n_labels: int
 ) -> sp.csr_matrix:
     """One CSR (words, labels) from the weights of all groups; empties ``found``."""
-    start, stop, words, weights = solve.joined(found)
+    start, stop, words, weights = problem_groups.joined(found)
     found.clear()  # the weights are the largest thing in memory: never more than two copies
     column = np.concatenate(labels)
     order = np.argsort(column)
@@ -216,6 +221,6 @@ def _by_word(
     return W
 
 
-def _summary(solved: solve.Solved) -> str:
+def _summary(solved: problem_groups.Solved) -> str:
     rounds, _, rows, _ = solved.stats.mean(axis=0)
     return f"{rounds:.1f} rounds, {rows:.0f} active rows a label"

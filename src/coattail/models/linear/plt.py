@@ -11,19 +11,21 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail import tree as trees_
 from coattail.arrays import TopK, as_csr, atomic_folder, parts
 from coattail.errors import ModelError
-from coattail.kernels import beam, pool
-from coattail.kernels.scratch import kept
+from coattail.kernels import beam
+from coattail.kernels.runtime import pool
+from coattail.kernels.runtime.scratch import kept
 from coattail.kernels.sparse import constant
-from coattail.linear import solve
-from coattail.linear.nodes import NodeProblems
-from coattail.linear.ovr import GROUP, check_rows
-from coattail.linear.params import PltParams
-from coattail.linear.weights import Turned, Weights, assemble
+from coattail.labels import tree as trees_
+from coattail.labels import tree_building, tree_params
+from coattail.labels.tree import Tree
+from coattail.models.linear import problem_groups
+from coattail.models.linear.linear_params import PltParams
+from coattail.models.linear.node_problems import NodeProblems
+from coattail.models.linear.node_weights import Turned, Weights, assemble
+from coattail.models.linear.ovr import GROUP, check_rows
 from coattail.progress import progress
-from coattail.tree import Tree
 
 BATCH = 512  # texts searched together: a node's words are laid out once for all of them
 
@@ -65,7 +67,7 @@ class Plt:
         """Train a classifier for every child of every node, on the texts that reach the node."""
         X, Y = as_csr(X, "X"), as_csr(Y, "Y")
         check_rows(X, Y)
-        self.trees_ = self._given or trees_.build(trees_.BalancedTree(), X, Y)
+        self.trees_ = self._given or tree_building.build(tree_params.BalancedTree(), X, Y)
         for tree in self.trees_:
             if tree.n_labels != Y.shape[1]:
                 raise ModelError(
@@ -86,7 +88,9 @@ class Plt:
         n_outputs = sum(job.stop - job.start for job in jobs)
         with progress("label tree", n_outputs, "classifiers") as bar:
             work = lambda job: problems[job.tree].train(job.node, job.start, job.stop)  # noqa: E731
-            for number, turned, new in solve.solve_all(numbered, work, self._resumable(X, Y)):
+            for number, turned, new in problem_groups.solve_all(
+                numbered, work, self._resumable(X, Y)
+            ):
                 job = jobs[number]
                 done[job.tree].setdefault(job.node, []).append((job.start, turned))
                 bar.advance(job.stop - job.start, new=new)
@@ -167,11 +171,11 @@ class Plt:
             ) from None
         return model
 
-    def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> solve.Partial[Turned]:
+    def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> problem_groups.Partial[Turned]:
         shapes = [array for tree in self.trees_ for array in (tree.parent, tree.leaf)]
         tail = self._tail if self._tail is not None else "by count"
         identity = (self.params, *parts(X), *parts(Y), *shapes, tail)
-        return solve.Partial(self._partial, Turned, *identity)
+        return problem_groups.Partial(self._partial, Turned, *identity)
 
 
 def _searchable(tree: Tree, weights: Weights) -> tuple[NDArray, ...]:

@@ -14,12 +14,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.arrays import Parts, atomic_file, parts
-from coattail.kernels import logistic, pool, solver, sparse
+from coattail.kernels import sparse
 from coattail.kernels.lanes import LANES
-from coattail.kernels.scratch import scratch
+from coattail.kernels.runtime import pool
+from coattail.kernels.runtime.scratch import scratch
+from coattail.kernels.solvers import active_set, logistic
 from coattail.kernels.sparse import constant
-from coattail.labels import inverse_propensity, pw_weights, pwcb_weights
-from coattail.linear.params import OvrParams, PltParams
+from coattail.labels.frequency import inverse_propensity, pw_weights, pwcb_weights
+from coattail.models.linear.linear_params import OvrParams, PltParams
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -119,7 +121,7 @@ def solve(rows: Rows, group: Group, params: OvrParams | PltParams) -> Solved:
         n_sample = rows.n if rows.n <= 2 * params.negatives else params.negatives
         rng = np.random.default_rng(params.seed)
         sample = np.sort(rng.choice(rows.n, n_sample, replace=False)).astype(np.int32)
-        found = solver.train(
+        found = active_set.train(
             *rows.parts, rows.squares, first, positives, keys, c_pos, c_neg, *constant(sample),
             eps, params.gap, params.max_epochs, params.max_rounds, prune,
             *solver_blocks(len(rows.words)),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from coattail.errors import ModelError
-from coattail.kernels import boosting as kernel
+from coattail.kernels import boosted_trees as kernel
 
 Floats = NDArray[np.float64]
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from coattail.arrays import TopK, as_csr
-from coattail.boosting import Boosted, boost
 from coattail.errors import DataError, ModelError
+from coattail.models.ranking.boosting import Boosted, boost
 
 Name = Literal["plain", "platt", "isotonic", "context", "names", "boosted"]
 READS_NAMES: tuple[Name, ...] = ("names", "boosted")

@@ -14,11 +14,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field
 
-from coattail import metrics
 from coattail.arrays import TopK, atomic_folder, best_first
-from coattail.calibration import probabilities
 from coattail.config import Params, parse
 from coattail.errors import DataError, ModelError
+from coattail.evaluation import metrics
+from coattail.models.ranking.calibration import probabilities
 
 
 class EnsembleParams(Params):

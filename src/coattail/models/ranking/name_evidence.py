@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coattail.data.text import title, tokenize
 from coattail.errors import DataError
-from coattail.text import title, tokenize
 
 STEM = 5  # letters that two forms of a word share
 EVIDENCE = (

@@ -1,7 +1,7 @@
 """ReRank: multiply a label's probability by a weight that favours rare labels, then sort again.
 
 The weight follows from the label's frequency (`label_weights`) or is learned on validation
-(`coattail.trade_off`).
+(`coattail.models.ranking.trade_off`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.arrays import TopK, atomic_folder, best_first
-from coattail.calibration import (
+from coattail.config import parse
+from coattail.errors import DataError, ModelError
+from coattail.models.ranking.calibration import (
     READS_NAMES,
     Calibration,
     Floats,
@@ -23,10 +25,8 @@ from coattail.calibration import (
     probabilities,
     true_places,
 )
-from coattail.config import parse
-from coattail.errors import DataError, ModelError
-from coattail.naming import Names
-from coattail.trade_off import Learned, RerankParams, learn, learned, train_counts
+from coattail.models.ranking.name_evidence import Names
+from coattail.models.ranking.trade_off import Learned, RerankParams, learn, learned, train_counts
 
 __all__ = ["RerankParams", "Reranker", "apply", "label_weights"]
 

@@ -17,18 +17,18 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field
 
-from coattail import metrics
 from coattail.arrays import TopK, as_csr
-from coattail.calibration import (
+from coattail.config import Params
+from coattail.errors import DataError
+from coattail.evaluation import metrics
+from coattail.labels.frequency import counts as count_labels
+from coattail.models.ranking.calibration import (
     Calibration,
     Floats,
     Name,
     probabilities,
     true_places,
 )
-from coattail.config import Params
-from coattail.errors import DataError
-from coattail.labels import counts as count_labels
 
 
 class RerankParams(Params):
@@ -78,7 +78,7 @@ class RerankParams(Params):
 
 
 @dataclass(frozen=True)
-class Point:
+class TradeOff:
     """One trade-off, measured on validation: labels weigh ``(1 - t) + t q^power``."""
 
     calibration: Name
@@ -96,10 +96,10 @@ class Point:
 class Learned:
     """What `learn` found: the point chosen, the base, and the whole front."""
 
-    chosen: Point
-    base: Point  # the ranking as it came
-    front: list[Point]  # points that no other beats in both P@1 and the goal, by falling P@1
-    powers: list[Point]  # plain scores times q^a for comparison
+    chosen: TradeOff
+    base: TradeOff  # the ranking as it came
+    front: list[TradeOff]  # points that no other beats in both P@1 and the goal, by falling P@1
+    powers: list[TradeOff]  # plain scores times q^a for comparison
 
 
 def learn(
@@ -135,12 +135,12 @@ def learn(
     q = _as_of(train, counts, inverse_propensity)
     judged = metrics.judge(topk, Y, q)
     hits = true_places(topk, Y)
-    truth = _Truth(topk, hits, judged, params, train if params.mask_unseen else None)
+    truth = _TrueLabels(topk, hits, judged, params, train if params.mask_unseen else None)
     names: list[Name] = ["plain"]
     if (fitted := params.calibration or "context") != "plain":
         names.append(fitted)
     grid = np.linspace(0, 1, params.steps + 1)
-    points: list[Point] = []
+    points: list[TradeOff] = []
     for name in names:
         eta = probabilities(topk)
         if name != "plain":
@@ -151,7 +151,7 @@ def learn(
     return Learned(chosen, truth.base, _front([*points, truth.base]), powers)
 
 
-class _Truth:
+class _TrueLabels:
     """Validation texts ready to score many rankings of the same lists."""
 
     def __init__(
@@ -176,7 +176,7 @@ class _Truth:
         ranks = np.tile(np.arange(min(self.k, topk.k)), (topk.n, 1))
         self.base = self._point("plain", 0.0, 0.0, 0.0, ranks)
 
-    def walk(self, name: Name, eta: Floats, grid: Floats) -> list[Point]:
+    def walk(self, name: Name, eta: Floats, grid: Floats) -> list[TradeOff]:
         """All pairs of mixing weights; each weight's order is found once."""
         orders = [self._order(eta * ((1 - t) + t * self.q)) for t in grid]
         return [
@@ -186,7 +186,7 @@ class _Truth:
             if first <= rest
         ]
 
-    def power(self, eta: Floats, a: float) -> Point:
+    def power(self, eta: Floats, a: float) -> TradeOff:
         return self._point("plain", 1.0, 1.0, float(a), self._order(eta * self.q**a)[:, : self.k])
 
     def _order(self, scores: Floats) -> NDArray[np.intp]:
@@ -197,7 +197,9 @@ class _Truth:
         order = np.argsort(-np.take_along_axis(scores, some, 1), axis=1, kind="stable")
         return np.take_along_axis(some, order, 1)
 
-    def _point(self, name: Name, first: float, rest: float, power: float, places: NDArray) -> Point:
+    def _point(
+        self, name: Name, first: float, rest: float, power: float, places: NDArray
+    ) -> TradeOff:
         hits = np.take_along_axis(self.hits, places, 1).sum(axis=0)  # per rank
         gains = (
             np.take_along_axis(self.hits, places, 1) * np.take_along_axis(self.q, places, 1)
@@ -206,7 +208,7 @@ class _Truth:
         gained = np.cumsum(np.pad(gains, (0, self.k - len(gains))))
         psp = 100 * np.divide(gained, self.ideal, out=np.zeros(self.k), where=self.ideal > 0)
         n = max(len(places), 1)
-        return Point(
+        return TradeOff(
             *(name, first, rest, power),
             p_at_1=100 * float(hits[0]) / n,
             p_at_k=100 * float(hits.sum()) / (n * self.k),
@@ -245,7 +247,7 @@ def _cross_fit(
     return eta
 
 
-def _best(points: list[Point], base: Point, params: RerankParams) -> Point:
+def _best(points: list[TradeOff], base: TradeOff, params: RerankParams) -> TradeOff:
     """Largest goal above the floors; the base itself if nothing else clears them."""
     top = max(p.p_at_1 for p in points) if params.floor_from == "best" else base.p_at_1
     floor = top - params.allowed_loss - 1e-9
@@ -256,9 +258,9 @@ def _best(points: list[Point], base: Point, params: RerankParams) -> Point:
     return max(able, key=lambda p: (round(p.goal, 9), p.p_at_1, -p.rest, -p.first))
 
 
-def _front(points: list[Point]) -> list[Point]:
+def _front(points: list[TradeOff]) -> list[TradeOff]:
     """Points that no other equals or beats in both P@1 and the goal, by falling P@1."""
-    front: list[Point] = []
+    front: list[TradeOff] = []
     for point in sorted(points, key=lambda p: (-p.p_at_1, -p.goal, p.rest, p.first)):
         if not front or point.goal > front[-1].goal:
             front.append(point)
@@ -290,6 +292,6 @@ def _as_of(train: NDArray, counts: NDArray, inverse_propensity: Floats) -> Float
 def learned(content: dict[str, Any] | None) -> Learned | None:
     if content is None:
         return None
-    chosen, base = Point(**content["chosen"]), Point(**content["base"])
-    front, powers = ([Point(**p) for p in content[name]] for name in ("front", "powers"))
+    chosen, base = TradeOff(**content["chosen"]), TradeOff(**content["base"])
+    front, powers = ([TradeOff(**p) for p in content[name]] for name in ("front", "powers"))
     return Learned(chosen, base, front, powers)

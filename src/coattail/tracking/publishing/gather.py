@@ -9,20 +9,20 @@ import tempfile
 import uuid
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
-
-from coattail import leaderboard, pictures
-from coattail.config import Params, load, read_yaml
+from coattail.config import load, read_yaml
 from coattail.errors import DataError
-from coattail.evaluation import Evaluation
-from coattail.pipeline import Candidate, candidates, stage_addresses
-from coattail.serve import bundle
+from coattail.evaluation import leaderboard
+from coattail.evaluation import plots as drawn
+from coattail.evaluation.scoring import Evaluation
+from coattail.pipeline.candidates import Candidate, candidates, stage_addresses
+from coattail.pipeline.result_params import PublishParams
+from coattail.serving.bundle import bundle
 from coattail.tracking import delivery
-from coattail.tracking.models import log_bundle
 from coattail.tracking.origin import made_now
-from coattail.tracking.publish import PICTURES, REPORT, Shown, publish
+from coattail.tracking.publishing.log_model import log_bundle
+from coattail.tracking.publishing.publish import PICTURES, REPORT, Shown, publish
 from coattail.tracking.record import RunRecord
 from coattail.tracking.store import KIND, UID, open_store, outages, pipeline_key, tracked_params
 
@@ -31,15 +31,6 @@ log = logging.getLogger("coattail")
 DATA = Path("data")
 PUBLISHED = DATA / "published.json"
 GAP = "&ensp;"  # MLflow draws tables without space between columns
-
-
-class PublishParams(Params):
-    """Section `publish` of params.yaml."""
-
-    best_by: str = Field("psp_at_5", description="test metric that names the best candidate")
-    models: Literal["all", "best", "none"] = Field(
-        "best", description="whose models are logged to MLflow; the best one is registered"
-    )
 
 
 def gather(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")) -> Shown:
@@ -79,7 +70,7 @@ def gather(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")
             "evaluation": sorted((data / "evaluation").glob("*.json")),
         },
         pictures=lambda name: (
-            pictures.of_candidate(evaluation, name) if name else pictures.of_all(evaluation)
+            drawn.of_candidate(evaluation, name) if name else drawn.of_all(evaluation)
         ),
         log_model=log_model if wanted else None,
     )

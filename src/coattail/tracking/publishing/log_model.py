@@ -28,7 +28,7 @@ def log_bundle(bundle: Path, example: str) -> str:
         name="model",
         python_model=str(Path(__file__).with_name("model_code.py")),
         artifacts={"bundle": str(bundle)},
-        code_paths=[str(Path(__file__).parents[1])],
+        code_paths=[str(Path(__file__).parents[2])],
         pip_requirements=[
             f"{name}=={version(name).split('+')[0]}" for name in ("mlflow", *REQUIRED)
         ],

@@ -12,7 +12,7 @@ class TextTagger(PythonModel):
     """Input: a column ``text``. Params: ``k``. Output: a list of {label, score} per text."""
 
     def load_context(self, context: Any) -> None:
-        from coattail.serve import Tagger
+        from coattail.serving.tagger import Tagger
 
         self.tagger = Tagger.of_bundle(context.artifacts["bundle"])
 

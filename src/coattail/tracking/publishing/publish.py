@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coattail.pipeline import Candidate
-from coattail.tracking import view
+from coattail.pipeline.candidates import Candidate
 from coattail.tracking.delivery import complete
 from coattail.tracking.origin import STAGE, made_now, stage_origin
+from coattail.tracking.publishing import experiment_page
 from coattail.tracking.record import Point, RunRecord, flatten, git_edits, now
 from coattail.tracking.store import KIND, UID, Store, insist, pipeline_key, user_name
 
@@ -78,11 +78,11 @@ def publish(store: Store, shown: Shown, key: str | None = None) -> dict[str, Any
     main = shown.headline or tuple(best)
     store.metrics(parent, _points({f"best/{key}": best[key] for key in main if key in best}))
     _show_files(store, parent, shown)
-    view.describe(store, main, shown.best_by)
+    experiment_page.describe(store, main, shown.best_by)
     version = _register(store, shown, runs[shown.best])
     uid = shown.uid or uuid.uuid4().hex
     note = _links(store, parent, shown) + shown.note
-    store.tags(parent, {"best": shown.best, "failure": "", view.NOTE: note, UID: uid})
+    store.tags(parent, {"best": shown.best, "failure": "", experiment_page.NOTE: note, UID: uid})
     close_stages(store, parent)
     store.finish(parent, "FINISHED")
     executed = sorted(a for a, source in sources.items() if source == "executed")
@@ -119,8 +119,10 @@ def _show_files(store: Store, run_id: str, shown: Shown, candidate: str | None =
 def _links(store: Store, parent: str, shown: Shown) -> str:
     """Where to go from a run, as the first line of its description."""
     reports = [path.name for path in shown.files.get(REPORT, []) if path.suffix == ".html"]
-    links = [f"[{name}]({view.run(store, parent, f'{REPORT}/{name}')})" for name in reports]
-    return " · ".join([*links, f"[candidates]({view.candidates(store)})"]) + "\n\n"
+    links = [
+        f"[{name}]({experiment_page.run(store, parent, f'{REPORT}/{name}')})" for name in reports
+    ]
+    return " · ".join([*links, f"[candidates]({experiment_page.candidates(store)})"]) + "\n\n"
 
 
 def _show_stage(store: Store, parent: str, record: RunRecord, key: str) -> tuple[str, str]:
@@ -151,7 +153,7 @@ def _show_candidate(
     facts = {key: value for key, value in tags.items() if not key.startswith(NOISE)}
     facts |= {
         "pipeline": str(store.client.get_run(parent).info.run_name),
-        view.NOTE: _links(store, parent, shown) + shown.notes.get(name, ""),
+        experiment_page.NOTE: _links(store, parent, shown) + shown.notes.get(name, ""),
         "family": candidate.family,
         "tail_methods": ", ".join(candidate.tail_methods) or "none",
         "made_by": ", ".join(candidate.made_by),

@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
-from coattail import metrics
 from coattail.arrays import Ragged, TopK, atomic_folder, best_first, topk_of_csr
-from coattail.deep import data
-from coattail.deep.attentionxml import AttentionNet
-from coattail.deep.device import keep_freed_memory, resolve
-from coattail.deep.device import threads as use_threads
-from coattail.deep.fitting import Columns, fit_net, start_weights, validation_sample
-from coattail.deep.hierarchy import Family, Level, choose_parents, levels_of
-from coattail.deep.model import (
+from coattail.errors import ModelError
+from coattail.evaluation import metrics
+from coattail.labels.tree import Tree
+from coattail.models.deep import batching
+from coattail.models.deep.deep_params import AttentionXmlParams
+from coattail.models.deep.device import keep_freed_memory, resolve
+from coattail.models.deep.device import threads as use_threads
+from coattail.models.deep.estimators.tree_levels import Family, Level, choose_parents, levels_of
+from coattail.models.deep.estimators.word_model import (
     FORMAT,
     check_input,
     load_weights,
@@ -30,11 +31,10 @@ from coattail.deep.model import (
     params_of,
     read_facts,
 )
-from coattail.deep.params import AttentionXmlParams
-from coattail.deep.pieces import workers, works_alone
-from coattail.deep.train import Log, Moment
-from coattail.errors import ModelError
-from coattail.tree import Tree
+from coattail.models.deep.nets.attentionxml import AttentionNet
+from coattail.models.deep.training.batch_pieces import workers, works_alone
+from coattail.models.deep.training.fitting import Columns, fit_net, start_weights, validation_sample
+from coattail.models.deep.training.loop import Log, Moment
 
 
 class Chain:
@@ -59,10 +59,10 @@ class Chain:
     def _rank_level(self, level: int, tokens: Ragged, above: TopK | None, k: int) -> TopK:
         found = np.full((tokens.n, k), -1, np.int32)
         scores = np.full((tokens.n, k), -np.inf, np.float32)
-        lengths = data.used_lengths(tokens, self.params.max_tokens)
+        lengths = batching.used_lengths(tokens, self.params.max_tokens)
 
         def rank(rows: NDArray[np.int64]) -> None:
-            batch = data.pad(tokens, rows, self.params.max_tokens, self.device)
+            batch = batching.pad(tokens, rows, self.params.max_tokens, self.device)
             items, path = self._candidates(level, rows, above)
             logits = self._logits(level, batch, items)
             score = 1 / (1 + np.exp(-np.clip(logits, -60, 60))) * path
@@ -70,7 +70,7 @@ class Chain:
             found[rows], scores[rows] = top.labels, top.scores
 
         with workers(self.threads, works_alone(self.nets[level], self.device)) as each:
-            each(rank, data.sorted_batches(lengths, self.params.predict_batch))
+            each(rank, batching.sorted_batches(lengths, self.params.predict_batch))
         return TopK(found, scores, "probability")
 
     def _candidates(
@@ -86,7 +86,7 @@ class Chain:
 
     @torch.inference_mode()
     def _logits(
-        self, level: int, batch: data.Batch, items: NDArray[np.int64]
+        self, level: int, batch: batching.Batch, items: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         net = self.nets[level]
         encoded = net.encode(batch, None)
@@ -212,7 +212,7 @@ class LevelModel:
 
     def predict(self, tokens: Ragged, k: int) -> TopK:
         """The best k labels of every text; the mean over trees, absent labels counting 0."""
-        data.check_tokens(tokens, self.vocabulary_size_, "texts to rank")
+        batching.check_tokens(tokens, self.vocabulary_size_, "texts to rank")
         with memory_advice(self.params, self.device_):
             tops = [_as_labels(chain.rank(tokens, k), chain) for chain in self.chains_]
         if len(tops) == 1:
@@ -230,8 +230,8 @@ class LevelModel:
         if np.any(items < 0):
             raise ModelError("a label was asked for that no training text has; it has no attention")
         tokens = Ragged(np.array([0, len(row)], np.int64), np.asarray(row, np.int32))
-        data.check_tokens(tokens, self.vocabulary_size_, "text to explain")
-        batch = data.pad(tokens, np.array([0]), self.params.max_tokens, self.device_)
+        batching.check_tokens(tokens, self.vocabulary_size_, "text to explain")
+        batch = batching.pad(tokens, np.array([0]), self.params.max_tokens, self.device_)
         weights = chain.nets[-1].weigh(batch, torch.from_numpy(items).to(self.device_))
         return weights[0, :, : int(batch.lengths[0])].cpu().numpy()
 

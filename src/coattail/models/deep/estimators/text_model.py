@@ -13,23 +13,30 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 
-from coattail import metrics
 from coattail.arrays import Ragged, TopK, as_csr, atomic_folder
-from coattail.deep import data, pretrained
-from coattail.deep.aplc import AplcNet
-from coattail.deep.device import keep_freed_memory, resolve
-from coattail.deep.device import threads as use_threads
-from coattail.deep.fitting import fit_net, rank, start_outputs, validation_sample
-from coattail.deep.model import FORMAT, load_weights, memory_advice, params_of, read_facts
-from coattail.deep.nets import initialise
-from coattail.deep.params import AplcParams, LarobertaParams
-from coattail.deep.pieces import workers, works_alone
-from coattail.deep.pretrained import Pretrained
-from coattail.deep.states import WordPieces, keep_states
-from coattail.deep.train import Log
-from coattail.deep.transformer import LarobertaNet
 from coattail.errors import ModelError
-from coattail.tree import Tree
+from coattail.evaluation import metrics
+from coattail.labels.tree import Tree
+from coattail.models.deep import batching
+from coattail.models.deep.deep_params import AplcParams, LarobertaParams
+from coattail.models.deep.device import keep_freed_memory, resolve
+from coattail.models.deep.device import threads as use_threads
+from coattail.models.deep.estimators.word_model import (
+    FORMAT,
+    load_weights,
+    memory_advice,
+    params_of,
+    read_facts,
+)
+from coattail.models.deep.nets import pretrained
+from coattail.models.deep.nets.aplc import AplcNet
+from coattail.models.deep.nets.layers import initialise
+from coattail.models.deep.nets.pretrained import Pretrained
+from coattail.models.deep.nets.transformer import LarobertaNet
+from coattail.models.deep.training.batch_pieces import workers, works_alone
+from coattail.models.deep.training.fitting import fit_net, rank, start_outputs, validation_sample
+from coattail.models.deep.training.frozen_states import WordPieces, keep_states
+from coattail.models.deep.training.loop import Log
 
 CACHEABLE = ("none", "tailmix", "hiddenmix")
 """Mixtures that leave the encoder's states as they are; the others run inside it."""
@@ -81,7 +88,7 @@ class TextModel:
             self.threads_ = torch.get_num_threads()
             found = pretrained.load(self.params.encoder)
             tokens = found.pieces(texts, self.params.max_tokens)
-            data.check_labels(tokens, Y, "training texts")
+            batching.check_labels(tokens, Y, "training texts")
             identity = found.identity()
             self._build(Y.shape[1], found)
             initialise(self.net_, torch.Generator().manual_seed(self.params.seed))
@@ -205,7 +212,7 @@ class TextModel:
             return None
         tokens = self.encoder_.pieces(valid[0], self.params.max_tokens)
         known = as_csr(valid[1], "Y of validation")
-        data.check_labels(tokens, known, "validation texts")
+        batching.check_labels(tokens, known, "validation texts")
         tokens, Y = validation_sample(tokens, known, self.params)
         pieces = self._prepare(tokens, kept, True, "encode valid")
         return lambda: metrics.ranked(self._rank(pieces, 5), Y, "ndcg", 5)

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.arrays import TopK
-from coattail.tree import Tree
+from coattail.labels.tree import Tree
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,23 +15,29 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from coattail import metrics
 from coattail.arrays import Ragged, TopK, as_csr, atomic_folder
-from coattail.deep import data
-from coattail.deep.attentionxml import AttentionNet
-from coattail.deep.device import explain_memory, keep_freed_memory, resolve, threads
-from coattail.deep.fitting import build_net, fit_net, rank, start_weights, validation_sample
-from coattail.deep.params import (
+from coattail.errors import ModelError
+from coattail.evaluation import metrics
+from coattail.labels.tree import Tree
+from coattail.models.deep import batching
+from coattail.models.deep.deep_params import (
     AplcParams,
     AttentionXmlParams,
     BilstmParams,
     LarobertaParams,
     XmlCnnParams,
 )
-from coattail.deep.pieces import workers, works_alone
-from coattail.deep.train import AnyParams, Log
-from coattail.errors import ModelError
-from coattail.tree import Tree
+from coattail.models.deep.device import explain_memory, keep_freed_memory, resolve, threads
+from coattail.models.deep.nets.attentionxml import AttentionNet
+from coattail.models.deep.training.batch_pieces import workers, works_alone
+from coattail.models.deep.training.fitting import (
+    build_net,
+    fit_net,
+    rank,
+    start_weights,
+    validation_sample,
+)
+from coattail.models.deep.training.loop import AnyParams, Log
 
 FORMAT = 1
 
@@ -105,18 +111,18 @@ class DeepModel:
 
     def predict(self, tokens: Ragged, k: int) -> TopK:
         """The best k labels of every text with their sigmoid scores."""
-        data.check_tokens(tokens, self.vocabulary_size_, "texts to rank")
+        batching.check_tokens(tokens, self.vocabulary_size_, "texts to rank")
         found = np.full((tokens.n, k), -1, np.int32)
         scores = np.full((tokens.n, k), -np.inf, np.float32)
-        lengths = data.used_lengths(tokens, self.params.max_tokens)
+        lengths = batching.used_lengths(tokens, self.params.max_tokens)
 
         def rank_rows(rows: NDArray[np.int64]) -> None:
-            top = self._rank(data.pad(tokens, rows, self.params.max_tokens, self.device_), k)
+            top = self._rank(batching.pad(tokens, rows, self.params.max_tokens, self.device_), k)
             found[rows], scores[rows] = top.labels, top.scores
 
         alone = works_alone(self.net_, self.device_)
         with self._memory(), workers(self.threads_, alone) as each:
-            each(rank_rows, data.sorted_batches(lengths, self.params.predict_batch))
+            each(rank_rows, batching.sorted_batches(lengths, self.params.predict_batch))
         return TopK(found, scores, "probability")
 
     def explain(self, row: NDArray, wanted: list[int] | NDArray) -> NDArray[np.float32]:
@@ -127,8 +133,8 @@ class DeepModel:
         if len(columns) and (columns.min() < 0 or columns.max() >= self.n_labels_):
             raise ModelError(f"label {columns.max()} was asked for; there are {self.n_labels_}")
         tokens = Ragged(np.array([0, len(row)], np.int64), np.asarray(row, np.int32))
-        data.check_tokens(tokens, self.vocabulary_size_, "text to explain")
-        batch = data.pad(tokens, np.array([0]), self.params.max_tokens, self.device_)
+        batching.check_tokens(tokens, self.vocabulary_size_, "text to explain")
+        batch = batching.pad(tokens, np.array([0]), self.params.max_tokens, self.device_)
         weights = self.net_.weigh(batch, torch.from_numpy(columns).to(self.device_))
         return weights[0, :, : int(batch.lengths[0])].cpu().numpy()
 
@@ -178,7 +184,7 @@ class DeepModel:
         tokens, Y = validation_sample(*valid, self.params)
         return lambda: metrics.ranked(self.predict(tokens, 5), Y, "ndcg", 5)
 
-    def _rank(self, batch: data.Batch, k: int) -> TopK:
+    def _rank(self, batch: batching.Batch, k: int) -> TopK:
         with torch.inference_mode():
             columns, logits = self.net_.score(batch, k)
         return rank(columns, logits, k)
@@ -203,14 +209,14 @@ def check_input(
 ) -> tuple[sp.csr_matrix, tuple[Ragged, sp.csr_matrix] | None]:
     """Canonical labels of training and validation, or an error that says what does not fit."""
     Y = as_csr(Y, "Y")
-    data.check_labels(tokens, Y, "training texts")
-    data.check_tokens(tokens, vocabulary_size, "training texts")
+    batching.check_labels(tokens, Y, "training texts")
+    batching.check_tokens(tokens, vocabulary_size, "training texts")
     if valid is not None:
         valid = (valid[0], as_csr(valid[1], "Y of validation"))
-        data.check_labels(*valid, "validation texts")
-        data.check_tokens(valid[0], vocabulary_size, "validation texts")
+        batching.check_labels(*valid, "validation texts")
+        batching.check_tokens(valid[0], vocabulary_size, "validation texts")
     if vectors is not None:
-        data.check_vectors(vectors, vocabulary_size)
+        batching.check_vectors(vectors, vocabulary_size)
     return Y, valid
 
 

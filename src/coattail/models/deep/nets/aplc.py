@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coattail import labels
-from coattail.deep.data import Batch
-from coattail.deep.nets import Mixture, dropout, mean_pool
-from coattail.deep.params import AplcParams
-from coattail.deep.pretrained import Pretrained
-from coattail.deep.spans import exchange_spans
-from coattail.deep.transformer import TextEncoder
+from coattail.labels import frequency
+from coattail.models.deep.batching import Batch
+from coattail.models.deep.deep_params import AplcParams
+from coattail.models.deep.nets.layers import Mixture, dropout, mean_pool
+from coattail.models.deep.nets.pretrained import Pretrained
+from coattail.models.deep.nets.span_mix import exchange_spans
+from coattail.models.deep.nets.transformer import TextEncoder
 
 
 class Tail(nn.Module):
@@ -99,7 +99,7 @@ class Clusters(nn.Module):
     @torch.no_grad()
     def start(self, Y: sp.csr_matrix) -> None:
         """Sort the labels of (n, L) by frequency, and let the biases say how often they occur."""
-        counts = labels.counts(Y)
+        counts = frequency.counts(Y)
         order = np.lexsort((np.arange(len(counts)), -counts))
         self.order.copy_(torch.from_numpy(order))
         in_cluster = [

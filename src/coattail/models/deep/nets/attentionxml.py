@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from coattail.deep.data import Batch
-from coattail.deep.loss import cross_entropy
-from coattail.deep.mix import Pairs, TailMixer, soft_targets
-from coattail.deep.nets import (
+from coattail.models.deep.batching import Batch
+from coattail.models.deep.deep_params import AttentionXmlParams, LarobertaParams
+from coattail.models.deep.nets.layers import (
     BiLstm,
     CheapHead,
     Layers,
@@ -21,8 +20,9 @@ from coattail.deep.nets import (
     contexts,
     word_mask,
 )
-from coattail.deep.params import AttentionXmlParams, LarobertaParams
-from coattail.deep.spans import exchange_spans
+from coattail.models.deep.nets.loss import cross_entropy
+from coattail.models.deep.nets.span_mix import exchange_spans
+from coattail.models.deep.nets.tail_mix import Pairs, TailMixer, soft_targets
 
 
 @dataclass(frozen=True)

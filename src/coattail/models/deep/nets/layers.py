@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coattail.deep.data import PAD, Batch
+from coattail.models.deep.batching import PAD, Batch
 
 
 @dataclass(frozen=True)

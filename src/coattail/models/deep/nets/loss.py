@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coattail import labels
+from coattail.labels import frequency
 
 Weighting = Literal["none", "pw", "pwcb"]
 
@@ -29,8 +29,8 @@ def positive_weights(
     if weighting == "none":
         return None
     n = np.maximum(np.asarray(counts, np.int64), 1)
-    q = labels.inverse_propensity(n, n_texts, *propensity)
-    weights = labels.pw_weights(q) if weighting == "pw" else labels.pwcb_weights(q, n, beta)
+    q = frequency.inverse_propensity(n, n_texts, *propensity)
+    weights = frequency.pw_weights(q) if weighting == "pw" else frequency.pwcb_weights(q, n, beta)
     return (weights * len(weights) / weights.sum()).astype(np.float32)
 
 

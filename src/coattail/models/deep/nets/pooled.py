@@ -6,11 +6,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from coattail.deep.attentionxml import pick
-from coattail.deep.data import Batch
-from coattail.deep.loss import cross_entropy
-from coattail.deep.nets import BiLstm, Convolutions, Layers, Mixture, Words, dropout, max_pool
-from coattail.deep.params import BilstmParams, XmlCnnParams
+from coattail.models.deep.batching import Batch
+from coattail.models.deep.deep_params import BilstmParams, XmlCnnParams
+from coattail.models.deep.nets.attentionxml import pick
+from coattail.models.deep.nets.layers import (
+    BiLstm,
+    Convolutions,
+    Layers,
+    Mixture,
+    Words,
+    dropout,
+    max_pool,
+)
+from coattail.models.deep.nets.loss import cross_entropy
 
 
 class PooledNet(nn.Module):

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from coattail.arrays import Ragged
-from coattail.deep.data import PAD
+from coattail.data.text import RaggedBuilder
 from coattail.errors import ModelError
+from coattail.models.deep.batching import PAD
 from coattail.progress import progress
-from coattail.text import RaggedBuilder
 
 # What describes an encoder and its words; the weights go with those of the model.
 FILES = (

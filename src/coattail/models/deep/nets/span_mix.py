@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coattail.deep.data import Batch
-from coattail.deep.nets import Mixture
+from coattail.models.deep.batching import Batch
+from coattail.models.deep.nets.layers import Mixture
 
 
 def exchange_spans(

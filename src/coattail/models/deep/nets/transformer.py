@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coattail.deep.attentionxml import Encoded, LabelAttention
-from coattail.deep.data import Batch
-from coattail.deep.nets import Mixture, dropout, word_mask
-from coattail.deep.params import AplcParams, LarobertaParams
-from coattail.deep.pretrained import Pretrained
 from coattail.errors import ModelError
+from coattail.models.deep.batching import Batch
+from coattail.models.deep.deep_params import AplcParams, LarobertaParams
+from coattail.models.deep.nets.attentionxml import Encoded, LabelAttention
+from coattail.models.deep.nets.layers import Mixture, dropout, word_mask
+from coattail.models.deep.nets.pretrained import Pretrained
 
 INSIDE = ("word", "layer")
 """Places of a mixture that lie inside the encoder."""

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coattail.deep import processes
+from coattail.models.deep.training import processes
 
 Each = Callable[..., list[Any]]
 """Like map, with the results in a list."""

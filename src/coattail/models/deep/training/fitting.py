@@ -13,26 +13,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coattail import labels
 from coattail.arrays import Ragged, TopK, best_first
-from coattail.deep import data, start
-from coattail.deep.aplc import AplcNet
-from coattail.deep.attentionxml import AttentionNet, LabelAttention
-from coattail.deep.device import autocast
-from coattail.deep.loss import positive_weights
-from coattail.deep.mix import TailMixer
-from coattail.deep.nets import Mixture, initialise
-from coattail.deep.params import AttentionXmlParams, BilstmParams, XmlCnnParams
-from coattail.deep.pooled import BilstmNet, XmlCnnNet
-from coattail.deep.train import AnyParams, Log, Moment, Trainer
-from coattail.deep.transformer import LarobertaNet
+from coattail.labels import frequency
+from coattail.models.deep import batching
+from coattail.models.deep.deep_params import AttentionXmlParams, BilstmParams, XmlCnnParams
+from coattail.models.deep.device import autocast
+from coattail.models.deep.nets.aplc import AplcNet
+from coattail.models.deep.nets.attentionxml import AttentionNet, LabelAttention
+from coattail.models.deep.nets.layers import Mixture, initialise
+from coattail.models.deep.nets.loss import positive_weights
+from coattail.models.deep.nets.pooled import BilstmNet, XmlCnnNet
+from coattail.models.deep.nets.tail_mix import TailMixer
+from coattail.models.deep.nets.transformer import LarobertaNet
+from coattail.models.deep.training import word_start
+from coattail.models.deep.training.loop import AnyParams, Log, Moment, Trainer
 
 WordNet = AttentionNet | XmlCnnNet | BilstmNet
 AnyNet = WordNet | LarobertaNet | AplcNet
 # Labels to attend to for some rows at a moment: int64 (B, C); None: the net's choice.
 Columns = Callable[[NDArray[np.int64], Moment], Tensor]
 # The texts of the given rows on a device, padded.
-Batches = Callable[[NDArray[np.int64], str], data.Batch]
+Batches = Callable[[NDArray[np.int64], str], batching.Batch]
 
 
 def fit_net(
@@ -52,19 +53,19 @@ def fit_net(
     checkpoint: Path | None = None,
 ) -> None:
     """Train ``net`` on texts and labels (n, L) and leave the best weights in it."""
-    counts = labels.counts(Y)
+    counts = frequency.counts(Y)
     weights = positive_weights(params.weighting, counts, tokens.n, propensity, params.beta)
     weight = None if weights is None else torch.from_numpy(weights).to(device)
-    mixer = Mixer(params, Y, labels.inverse_propensity(counts, tokens.n, *propensity))
+    mixer = Mixer(params, Y, frequency.inverse_propensity(counts, tokens.n, *propensity))
 
     def backward(
         net: AnyNet, rows: NDArray[np.int64], generator: torch.Generator, at: Moment
     ) -> Tensor:
         if batches is None:
-            batch = data.pad(tokens, rows, params.max_tokens, device)
+            batch = batching.pad(tokens, rows, params.max_tokens, device)
         else:
             batch = batches(rows, device)
-        targets = data.dense_targets(Y, rows, device)
+        targets = batching.dense_targets(Y, rows, device)
         mixture, tailmix = mixer.at(len(rows), at, device)
         with autocast(device):
             if columns is None or not isinstance(net, AttentionNet):
@@ -82,7 +83,7 @@ def fit_net(
     Trainer(
         net,
         params,
-        data.used_lengths(tokens, params.max_tokens),
+        batching.used_lengths(tokens, params.max_tokens),
         backward,
         judge,
         device=device,
@@ -169,7 +170,7 @@ def start_weights(
     if vectors is not None:
         net.words.fill(np.asarray(vectors))
     elif net.params.embedding_start == "labels":
-        net.words.fill(start.label_vectors(tokens, Y, size, dim, params.seed))
+        net.words.fill(word_start.label_vectors(tokens, Y, size, dim, params.seed))
     start_outputs(net, tokens, Y, size)
 
 
@@ -179,7 +180,7 @@ def start_outputs(net: AnyNet, tokens: Ragged, Y: sp.csr_matrix, vocabulary_size
 
     From zero, Adam would need a thousand steps only to learn that labels are rare.
     """
-    counts = labels.counts(Y)
+    counts = frequency.counts(Y)
     log_odds = np.log((counts + 0.5) / (tokens.n - counts + 0.5)).astype(np.float32)
     if isinstance(net, AplcNet):
         net.start_outputs(Y)
@@ -192,7 +193,7 @@ def start_outputs(net: AnyNet, tokens: Ragged, Y: sp.csr_matrix, vocabulary_size
     scored = len(counts)
     if net.head is not None:
         params = net.params
-        words = start.bag_start(tokens, Y, vocabulary_size, params.head_dim, params.seed)
+        words = word_start.bag_start(tokens, Y, vocabulary_size, params.head_dim, params.seed)
         net.head.fill(*words, log_odds)
         scored = min(scored, params.candidates)
     share = min(float((counts.sum() + 0.5) / (tokens.n * scored + 1)), 0.5)

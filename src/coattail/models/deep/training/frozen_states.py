@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coattail.arrays import Ragged, atomic_file
-from coattail.deep import data
-from coattail.deep.pieces import Each, in_turn
+from coattail.models.deep import batching
+from coattail.models.deep.training.batch_pieces import Each, in_turn
 from coattail.progress import progress
 
 log = logging.getLogger("coattail")
@@ -39,9 +39,9 @@ class WordPieces:
     states: NDArray | None = None
     one_each: bool = False
 
-    def batch(self, rows: NDArray[np.int64], device: str) -> data.Batch:
+    def batch(self, rows: NDArray[np.int64], device: str) -> batching.Batch:
         """The texts ``rows``, padded, with their states if they are kept."""
-        batch = data.pad(self.tokens, rows, UNCUT, device)
+        batch = batching.pad(self.tokens, rows, UNCUT, device)
         if self.states is None:
             return batch
         if self.one_each:
@@ -55,12 +55,12 @@ class WordPieces:
 
     def batches(self, size: int) -> list[NDArray[np.int64]]:
         """Rows of all batches, texts of similar length together."""
-        return list(data.sorted_batches(self.tokens.lengths, size))
+        return list(batching.sorted_batches(self.tokens.lengths, size))
 
 
 def keep_states(
     tokens: Ragged,
-    encode: Callable[[data.Batch], Tensor],
+    encode: Callable[[batching.Batch], Tensor],
     *,
     width: int,
     one_each: bool,

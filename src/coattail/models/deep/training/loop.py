@@ -19,18 +19,18 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from coattail.arrays import atomic_file
-from coattail.deep import processes
-from coattail.deep.data import epoch_batches
-from coattail.deep.device import usage
-from coattail.deep.optim import Adam, NormQueue, WeightAverage
-from coattail.deep.params import (
+from coattail.models.deep.batching import epoch_batches
+from coattail.models.deep.deep_params import (
     AplcParams,
     AttentionXmlParams,
     BilstmParams,
     LarobertaParams,
     XmlCnnParams,
 )
-from coattail.deep.pieces import Each, Pieces, in_turn, workers
+from coattail.models.deep.device import usage
+from coattail.models.deep.training import processes
+from coattail.models.deep.training.batch_pieces import Each, Pieces, in_turn, workers
+from coattail.models.deep.training.optimiser import Adam, NormQueue, WeightAverage
 from coattail.progress import Progress, progress
 
 log = logging.getLogger("coattail")

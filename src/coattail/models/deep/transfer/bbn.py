@@ -10,9 +10,17 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from coattail.arrays import Ragged, TopK
-from coattail.deep.encoder_model import ORDER, SAMPLES, Course, EncoderModel, Held, Log, ranked
-from coattail.deep.httn_net import Texts, attend, fill, pad
-from coattail.deep.transfer_params import BbnParams, EncoderParams
+from coattail.models.deep.transfer.encoder_model import (
+    ORDER,
+    SAMPLES,
+    Course,
+    EncoderModel,
+    Held,
+    Log,
+    ranked,
+)
+from coattail.models.deep.transfer.encoder_net import Texts, attend, fill, pad
+from coattail.models.deep.transfer.transfer_params import BbnParams, EncoderParams
 
 
 def alpha(epoch: int, epochs: int) -> float:

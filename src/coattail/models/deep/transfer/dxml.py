@@ -11,12 +11,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coattail.arrays import Ragged, TopK, load_csr, save_csr, topk_of_csr
-from coattail.deep.encoder_model import ORDER, WALKS, Course, EncoderModel, Held, Log
-from coattail.deep.httn_net import Texts
-from coattail.deep.label_walks import embed, positive_pmi, random_walks, window_counts
-from coattail.deep.mix import label_graph
-from coattail.deep.transfer_params import DxmlParams
-from coattail.transfer import unit
+from coattail.models.deep.nets.tail_mix import label_graph
+from coattail.models.deep.transfer.encoder_model import (
+    ORDER,
+    WALKS,
+    Course,
+    EncoderModel,
+    Held,
+    Log,
+)
+from coattail.models.deep.transfer.encoder_net import Texts
+from coattail.models.deep.transfer.label_walks import (
+    embed,
+    positive_pmi,
+    random_walks,
+    window_counts,
+)
+from coattail.models.deep.transfer.prototypes import unit
+from coattail.models.deep.transfer.transfer_params import DxmlParams
 
 BLOCK = 65536  # training texts compared with a batch at a time
 

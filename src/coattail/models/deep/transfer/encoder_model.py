@@ -17,15 +17,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
-from coattail import labels, metrics
 from coattail.arrays import Ragged, TopK, as_csr, atomic_folder, best_first
 from coattail.config import parse
-from coattail.deep import device as devices
-from coattail.deep.httn_net import HttnNet, Texts, batches
-from coattail.deep.loss import positive_weights
-from coattail.deep.start import label_vectors
-from coattail.deep.transfer_params import EncoderParams, TransferParams
 from coattail.errors import DataError, ModelError
+from coattail.evaluation import metrics
+from coattail.labels import frequency
+from coattail.models.deep import device as devices
+from coattail.models.deep.nets.loss import positive_weights
+from coattail.models.deep.training.word_start import label_vectors
+from coattail.models.deep.transfer.encoder_net import HttnNet, Texts, batches
+from coattail.models.deep.transfer.transfer_params import EncoderParams, TransferParams
 from coattail.progress import progress
 
 Log = Callable[[dict[str, float], int], None]
@@ -287,7 +288,7 @@ class EncoderModel:
     def _positive_weights(self, Y: sp.csr_matrix) -> Tensor | None:
         """Weights of the positives of each column, as ``weighting`` says."""
         p: EncoderParams = self.params
-        n, counts = Y.shape[0], labels.counts(Y)
+        n, counts = Y.shape[0], frequency.counts(Y)
         weights = positive_weights(p.weighting, counts, n, self.propensity_, p.beta)
         return None if weights is None else torch.from_numpy(weights).to(self.device_)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coattail.arrays import Ragged
-from coattail.deep.transfer_params import EncoderParams
+from coattail.models.deep.transfer.transfer_params import EncoderParams
 
 # Texts are sorted by length within so many batches drawn at random.
 POOL = 20

@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coattail import transfer
 from coattail.arrays import Ragged, TopK
-from coattail.deep.encoder_model import (
+from coattail.errors import DataError, ModelError
+from coattail.models.deep.transfer import prototypes
+from coattail.models.deep.transfer.encoder_model import (
     SAMPLES,
     TUNING,
     Course,
@@ -23,9 +24,8 @@ from coattail.deep.encoder_model import (
     check_ids,
     ranked,
 )
-from coattail.deep.httn_net import Texts
-from coattail.deep.transfer_params import HttnParams
-from coattail.errors import DataError, ModelError
+from coattail.models.deep.transfer.encoder_net import Texts
+from coattail.models.deep.transfer.transfer_params import HttnParams
 
 log_ = logging.getLogger("coattail")
 
@@ -61,15 +61,15 @@ class Httn(EncoderModel):
         if tokens.n == 0:
             raise DataError(f"label {name!r} comes without a text; wanted at least one")
         check_ids(tokens, self.net_.vocabulary_size)
-        sample = transfer.Sample(np.array([0, tokens.n]), np.arange(tokens.n))
-        row = self._rows_of(transfer.prototypes(self._vectors(tokens), sample))
+        sample = prototypes.Sample(np.array([0, tokens.n]), np.arange(tokens.n))
+        row = self._rows_of(prototypes.prototypes(self._vectors(tokens), sample))
         new = torch.from_numpy(row.astype(np.float32)).to(self.device_)
         self.M_ = torch.cat([self.M_, new.expand(len(self.M_), 1, -1)], dim=1)
         self.label_names_ = [*self.label_names_, name]
         return len(self.label_names_) - 1
 
     def _learn(self, tokens: Ragged, Y: sp.csr_matrix, valid: Held | None, log: Log | None) -> None:
-        head, tail = transfer.split_labels(Y, self.params)
+        head, tail = prototypes.split_labels(Y, self.params)
         # Imprinting puts prototypes beside rows, so these have unit length too.
         unit_rows = self.params.model == "imprinting"
         rows = self._learn_rows(tokens, Y, head, valid, log, "head classifier", unit_rows=unit_rows)
@@ -103,30 +103,30 @@ class Httn(EncoderModel):
         if p.model != "joint":
             vectors = self._vectors(tokens)
             rng = np.random.default_rng([p.seed, SAMPLES])
-            samples = [transfer.sample_texts(Y, head, p.t, rng) for _ in range(p.sets)]
-            heads = np.stack([transfer.prototypes(vectors, sample) for sample in samples])
+            samples = [prototypes.sample_texts(Y, head, p.t, rng) for _ in range(p.sets)]
+            heads = np.stack([prototypes.prototypes(vectors, sample) for sample in samples])
             self.heads_ = heads.astype(np.float32)
             self.W_ = self._learn_transfer(heads, M[0, head].astype(np.float64))
             self.tail_samples_ = [
-                transfer.sample_texts(Y, tail, p.t, rng) for _ in range(p.ensemble)
+                prototypes.sample_texts(Y, tail, p.t, rng) for _ in range(p.ensemble)
             ]
             for member, sample in zip(M, self.tail_samples_, strict=True):
-                member[tail] = self._rows_of(transfer.prototypes(vectors, sample))
+                member[tail] = self._rows_of(prototypes.prototypes(vectors, sample))
         self.M_ = torch.from_numpy(M).to(self.device_)
 
     def _learn_transfer(self, heads: NDArray, rows: NDArray) -> NDArray[np.float64]:
         if self.params.model == "imprinting":
             return np.eye(rows.shape[1])  # a prototype is the row itself
-        W = transfer.learn_transfer(heads, rows, self.params)
+        W = prototypes.learn_transfer(heads, rows, self.params)
         error = np.mean((heads.mean(axis=0) @ W.T - rows) ** 2) / np.mean(rows**2)
         log_.info("transfer: %d head labels, relative error %.3f", len(rows), error)
         return W
 
-    def _rows_of(self, prototypes: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _rows_of(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.params.model == "imprinting":
-            return np.asarray(prototypes @ self.W_.T)
+            return np.asarray(vectors @ self.W_.T)
         heads = self.heads_.astype(np.float64)
-        return transfer.tail_rows(prototypes, heads, self.W_, self.params)
+        return prototypes.tail_rows(vectors, heads, self.W_, self.params)
 
     def _finetune(self, tokens: Ragged, Y: sp.csr_matrix) -> None:
         """Everything, on the sampled tail texts with all their labels."""

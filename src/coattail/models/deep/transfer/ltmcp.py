@@ -9,14 +9,14 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from coattail import transfer
 from coattail.arrays import Ragged, TopK, as_csr, best_first
-from coattail.deep.encoder_model import EncoderModel, Held, Log, check_ids, ranked
-from coattail.deep.httn_net import Texts
-from coattail.deep.start import bags, word_rarity
-from coattail.deep.transfer_params import LtmcpParams
-from coattail.linear.ovr import Ovr
-from coattail.linear.params import OvrParams
+from coattail.models.deep.training.word_start import bags, word_rarity
+from coattail.models.deep.transfer import prototypes
+from coattail.models.deep.transfer.encoder_model import EncoderModel, Held, Log, check_ids, ranked
+from coattail.models.deep.transfer.encoder_net import Texts
+from coattail.models.deep.transfer.transfer_params import LtmcpParams
+from coattail.models.linear.linear_params import OvrParams
+from coattail.models.linear.ovr import Ovr
 
 
 class Ltmcp(EncoderModel):
@@ -49,7 +49,7 @@ class Ltmcp(EncoderModel):
 
     def _learn(self, tokens: Ragged, Y: sp.csr_matrix, valid: Held | None, log: Log | None) -> None:
         p = self.params
-        self.head_, self.tail_ = transfer.split_labels(Y, p)
+        self.head_, self.tail_ = prototypes.split_labels(Y, p)
         # On every text: the network has to know that some texts are the tail's business.
         self.rows_ = self._learn_rows(tokens, Y, self.head_, valid, log, "head classifier", True)
         self.rarity_ = word_rarity(tokens, self.net_.vocabulary_size)

@@ -9,9 +9,16 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize, relu
 
 from coattail.arrays import Ragged, TopK
-from coattail.deep.encoder_model import ORDER, Course, EncoderModel, Held, Log, ranked
-from coattail.deep.httn_net import Texts, fill
-from coattail.deep.transfer_params import OltrParams
+from coattail.models.deep.transfer.encoder_model import (
+    ORDER,
+    Course,
+    EncoderModel,
+    Held,
+    Log,
+    ranked,
+)
+from coattail.models.deep.transfer.encoder_net import Texts, fill
+from coattail.models.deep.transfer.transfer_params import OltrParams
 
 # A text that is a label's only one lies on its centroid: its reach would be infinite.
 NEAREST = 0.1

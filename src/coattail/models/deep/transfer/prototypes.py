@@ -3,7 +3,7 @@
 A head label has many texts, so its classifier (a row of M) can be learned. A label's prototype is
 the mean of a few of its texts' vectors. A matrix W learned on head labels turns a prototype into a
 classifier row; applied to a tail label's prototype it gives a classifier for a label with a handful
-of texts (Xiao et al. 2021). `coattail.deep.httn` holds the network that makes the vectors.
+of texts (Xiao et al. 2021). `httn` beside this file holds the network that makes the vectors.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.deep.transfer_params import HttnParams, SplitParams
-from coattail.labels import counts as count_labels
+from coattail.labels.frequency import counts as count_labels
+from coattail.models.deep.transfer.transfer_params import HeadTailParams, HttnParams
 
 Floats = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
 
 
 def split_labels(
-    Y: sp.csr_matrix, params: SplitParams
+    Y: sp.csr_matrix, params: HeadTailParams
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Head and tail labels, ascending; a label without a text is in neither.
 

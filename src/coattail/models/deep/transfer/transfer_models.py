@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 
 from coattail.config import parse
-from coattail.deep.bbn import Bbn
-from coattail.deep.dxml import Dxml
-from coattail.deep.encoder_model import EncoderModel
-from coattail.deep.httn import Httn
-from coattail.deep.ltmcp import Ltmcp
-from coattail.deep.oltr import Oltr
-from coattail.deep.transfer_params import (
+from coattail.errors import ModelError
+from coattail.models.deep.transfer.bbn import Bbn
+from coattail.models.deep.transfer.dxml import Dxml
+from coattail.models.deep.transfer.encoder_model import EncoderModel
+from coattail.models.deep.transfer.httn import Httn
+from coattail.models.deep.transfer.ltmcp import Ltmcp
+from coattail.models.deep.transfer.oltr import Oltr
+from coattail.models.deep.transfer.transfer_params import (
     BbnParams,
     DxmlParams,
     EncoderParams,
@@ -21,7 +22,6 @@ from coattail.deep.transfer_params import (
     OltrParams,
     TransferParams,
 )
-from coattail.errors import ModelError
 
 MODELS: dict[type[EncoderParams], type[EncoderModel]] = {
     HttnParams: Httn,

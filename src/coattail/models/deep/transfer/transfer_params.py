@@ -40,7 +40,7 @@ class EncoderParams(Params):
     seed: int = Field(0, ge=0, description="of weights, order, samples")
 
 
-class SplitParams(EncoderParams):
+class HeadTailParams(EncoderParams):
     """Models that treat frequent and rare labels differently."""
 
     head_share: float = Field(
@@ -51,7 +51,7 @@ class SplitParams(EncoderParams):
     )
 
 
-class HttnParams(SplitParams):
+class HttnParams(HeadTailParams):
     """Head-to-tail transfer (Xiao et al. 2021), and two baselines with its network."""
 
     model: Literal["httn", "joint", "imprinting"] = Field(
@@ -109,7 +109,7 @@ class OltrParams(EncoderParams):
     )
 
 
-class LtmcpParams(SplitParams):
+class LtmcpParams(HeadTailParams):
     """Two kinds of classifiers (Yuan et al. 2019): a network for the head, words for the tail."""
 
     model: Literal["ltmcp"]
