@@ -1,10 +1,11 @@
 """Augment the texts of tail labels.  data/features -> data/augmented/<v>"""
 
 from coattail import tracking
-from coattail.arrays import atomic_folder, load_csr
+from coattail.arrays import load_csr
 from coattail.data import augment
 from coattail.data.augment import AugmentParams
 from coattail.data.features import save_training
+from coattail.files import atomic_folder
 from coattail.pipeline import runner
 
 

@@ -3,20 +3,16 @@
 from pathlib import Path
 
 from coattail import tracking
-from coattail.config import read_yaml
 from coattail.data.features import Features
 from coattail.evaluation import scoring
 from coattail.evaluation.scoring import EvaluateParams, Stored
-from coattail.pipeline import runner
-from coattail.pipeline.candidates import candidates, remove_strays
+from coattail.pipeline import candidates, runner
 
 
 def main() -> None:
     params = runner.section("evaluate", None, EvaluateParams)
     with tracking.stage("evaluate", None, params) as run:
-        content = read_yaml("params.yaml")
-        known = candidates(content)
-        remove_strays(content, "ranked")
+        known = candidates.names(Path("data/candidates.json"))
         result = scoring.evaluate(
             {name: Stored(Path("data/ranked") / name) for name in known},
             Features("data/features"),

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from coattail.config import read_yaml
 from coattail.pipeline import runner
-from coattail.pipeline.candidates import remove_strays
 from coattail.pipeline.result_params import ReportParams
 from coattail.report import page
 from coattail.report.collect import collect, write_plots
@@ -12,11 +10,10 @@ from coattail.report.collect import collect, write_plots
 
 def main() -> None:
     params = runner.section("report", None, ReportParams)
-    remove_strays(read_yaml("params.yaml"), "ranked", "models", "runs")
     content = collect(params, Path("data"))
     page.write(content, Path("data/report/report.html"))
     write_plots(content, Path("plots/models"))
-    runner.log.info("report: open data/report/report.html in a browser")
+    runner.log.info("report: look at it with: coattail report --open")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def main(variant: str) -> None:
         model.predict(test, test.k, test_texts).save(f"data/ranked/{variant}/test.npz")
         if model.learned_:
             chosen, base = model.learned_.chosen, model.learned_.base
-            run.note(calibration=chosen.calibration)
+            run.found(calibration=chosen.calibration)
             run.metrics({"t_first": chosen.first, "t_rest": chosen.rest, "power": chosen.power})
             run.metrics({"valid_psp_gain": chosen.psp_at_k - base.psp_at_k})
 

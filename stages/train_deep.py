@@ -8,7 +8,7 @@ from coattail.labels import tree
 from coattail.models.deep import deep_models
 from coattail.models.deep.deep_params import DeepParams
 from coattail.models.deep.device import resolve
-from coattail.models.deep.training import processes
+from coattail.models.deep.training import curve, processes
 from coattail.pipeline import runner
 
 
@@ -33,7 +33,7 @@ def main(variant: str) -> None:
         for split in ("valid", "test"):
             top = model.predict(features.inputs(model.reads, split), 100)
             top.save(f"data/ranked/{variant}/{split}.npz")
-        run.curve(f"plots/training/{variant}.csv")
+        curve.write(f"plots/training/{variant}.csv", run.computed)
         deep_models.forget(partial(variant))
 
 

@@ -10,8 +10,6 @@ from coattail.arrays import (
     Ragged,
     TopK,
     as_csr,
-    atomic_file,
-    atomic_folder,
     best_first,
     load_csr,
     load_ragged,
@@ -22,6 +20,7 @@ from coattail.arrays import (
     unit_rows,
 )
 from coattail.errors import DataError
+from coattail.files import atomic_file, atomic_folder
 
 
 def slow_topk(dense, stored, k):

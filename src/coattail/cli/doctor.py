@@ -12,7 +12,8 @@ import psutil
 
 from coattail.config import read_yaml
 from coattail.errors import CoattailError, ConfigError
-from coattail.pipeline.candidates import FOLDERS, candidates, remove_strays
+from coattail.pipeline.candidates import candidates
+from coattail.pipeline.leftovers import leftovers
 from coattail.team.finding import Finding
 
 ENOUGH_GB = 5
@@ -111,7 +112,7 @@ def _leftovers() -> Iterator[Finding]:
 
 def _strays() -> Iterator[Finding]:
     """Results of candidates that params.yaml no longer has."""
-    strays = remove_strays(read_yaml("params.yaml"), *FOLDERS, dry_run=True)
+    strays = leftovers(read_yaml("params.yaml"))
     if strays:
         names = ", ".join(str(path) for path in strays[:5])
         yield Finding("note", f"results of variants not in params.yaml: {names}", "coattail clean")

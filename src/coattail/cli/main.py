@@ -214,9 +214,9 @@ def sync() -> None:
 def clean(dry_run: bool) -> None:
     """Remove results in data/ of variants that params.yaml no longer has."""
     from coattail.config import read_yaml
-    from coattail.pipeline.candidates import FOLDERS, remove_strays
+    from coattail.pipeline.leftovers import leftovers, remove_leftovers
 
-    removed = remove_strays(read_yaml("params.yaml"), *FOLDERS, dry_run=dry_run)
+    removed = (leftovers if dry_run else remove_leftovers)(read_yaml("params.yaml"))
     for path in removed:
         click.echo(f"{'would remove' if dry_run else 'removed'} {path}")
     if not removed:

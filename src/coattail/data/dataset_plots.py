@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coattail.arrays import atomic_file
+from coattail.files import atomic_file
 from coattail.labels.frequency import BANDS
 
 COLOURS = ("#0072b2", "#009e73", "#d55e00")  # head, torso, tail

@@ -19,9 +19,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field
 
-from coattail.arrays import atomic_file
 from coattail.config import Params
 from coattail.data.demo_taxonomy import Taxonomy, grow
+from coattail.files import atomic_file
 from coattail.labels.frequency import counts, inverse_propensity
 from coattail.progress import progress
 

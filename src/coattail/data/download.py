@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coattail.arrays import atomic_folder
 from coattail.config import suggestion
 from coattail.data.archives import extract
 from coattail.data.dataset_params import (
@@ -25,6 +24,7 @@ from coattail.data.dataset_params import (
 from coattail.data.demo_corpus import generate
 from coattail.data.fetch import REMEDY, fetch, need_space, verify
 from coattail.errors import DownloadError
+from coattail.files import atomic_folder
 
 log = logging.getLogger("coattail")
 

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coattail.arrays import atomic_folder, save_csr, save_ragged
+from coattail.arrays import save_csr, save_ragged
 from coattail.data import corpus, dataset_plots
 from coattail.data.corpus import Corpus, PreprocessParams
 from coattail.data.formats.word_vectors import read_vectors
 from coattail.errors import DataError
+from coattail.files import atomic_folder
 from coattail.labels import frequency
 from coattail.progress import clock
 

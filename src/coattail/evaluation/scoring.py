@@ -15,11 +15,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from coattail.arrays import TopK, atomic_file, atomic_folder
+from coattail.arrays import TopK
 from coattail.config import Params, suggestion
 from coattail.data.features import Features
 from coattail.errors import ConfigError, DataError
 from coattail.evaluation import bootstrap, metrics
+from coattail.files import atomic_file, atomic_folder
 from coattail.labels.frequency import BANDS, EDGES, bin_names, frequency_bin
 from coattail.progress import progress
 

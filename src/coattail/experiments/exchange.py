@@ -1,7 +1,8 @@
 """A whole experiment as one file: code, params, data, models, metrics, runs; and back again.
 
 The archive is a tar of manifest.json (with the sha256 of everything else), code.bundle (git),
-runs.json (MLflow's runs) and objects/ (DVC's cache, named by md5). It opens without any remote.
+runs.json (MLflow's runs), journal.json (when, where and by whom) and objects/ (DVC's cache, named
+by md5). It opens without any remote.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from coattail.arrays import atomic_file
 from coattail.data.archives import extract
 from coattail.errors import DataError, DownloadError
+from coattail.files import atomic_file
+from coattail.tracking import journal
 from coattail.tracking.import_runs import dump
 from coattail.tracking.store import outages
 
-FORMAT = "coattail-experiment-1"
-MANIFEST, CODE, RUNS = "manifest.json", "code.bundle", "runs.json"
+FORMAT = "coattail-experiment-2"
+OPENS = (FORMAT, "coattail-experiment-1")
+MANIFEST, CODE, RUNS, JOURNAL = "manifest.json", "code.bundle", "runs.json", "journal.json"
+PUBLISHED = "data/published.json"
 REF = "refs/coattail/export"
 MD5 = re.compile(r"^[0-9a-f]{32}(\.dir)?$")
 CHUNK = 1 << 20
@@ -63,6 +67,7 @@ def export(archive: Path, revision: str | None = None, without: Sequence[str] = 
     runs = _runs(wanted)
     with _bundle(commit) as bundle:
         members: dict[str, Path | bytes] = {CODE: bundle, RUNS: _json(runs)}
+        members[JOURNAL] = _json(_journal(wanted))
         members |= {f"objects/{md5}": path for md5, path in objects.items()}
         manifest = {
             "format": FORMAT,
@@ -145,22 +150,35 @@ def _object(cache: Path, md5: str, path: str) -> Path:
 
 
 def _runs(wanted: dict[str, str]) -> list[dict[str, Any]]:
-    """MLflow's runs of these results, if the store has them; the run records are there anyway."""
-    from coattail.tracking.store import open_store
+    """MLflow's runs of these results, if the store has them."""
+    from coattail.tracking.store import KIND, RESULT, open_store
 
-    if "data/published.json" not in wanted:
+    md5 = wanted.get(PUBLISHED)
+    if md5 is None:
         return []
     cache = Path(_dvc("cache", "dir")) / "files" / "md5"
-    published = json.loads(
-        _object(cache, wanted["data/published.json"], "data/published.json").read_text()
-    )
+    published = json.loads(_object(cache, md5, PUBLISHED).read_text())
     try:
         store = open_store(str(published["experiment"]))
-        if not store.knows(published["parent_run_id"]):
-            return []
-        return dump(store, published["parent_run_id"])
+        shows = [f"tags.`{RESULT}` = '{md5}'", f"tags.`{KIND}` = 'parent'"]
+        found = store.search(*shows, "attributes.status = 'FINISHED'", most=1)
+        return dump(store, found[0].info.run_id) if found else []
     except outages():
         return []
+
+
+def _journal(wanted: dict[str, str]) -> dict[str, Any]:
+    """When, where and by whom these results were made, as far as this project knows."""
+    entries = {md5: journal.entry(md5) for md5 in wanted.values()}
+    return {md5: json.loads(path.read_text()) for md5, path in entries.items() if path.exists()}
+
+
+def _keep_journal(entries: dict[str, Any], folder: Path) -> None:
+    for md5, content in entries.items():
+        if not MD5.match(md5):
+            raise DataError(f"{JOURNAL} has an entry {md5!r}, which is no md5")
+        with atomic_file(folder / f"{md5}.json") as path:
+            path.write_bytes(_json(content))
 
 
 @contextmanager
@@ -215,10 +233,11 @@ def _unpack(archive: Path, parts: Path) -> dict[str, Any]:
         path = extract(archive, {MANIFEST: MANIFEST}, parts)[MANIFEST]
         manifest: dict[str, Any] = json.loads(path.read_text())
         files: dict[str, dict[str, Any]] = manifest["files"]
-        if manifest["format"] != FORMAT:
+        if manifest["format"] not in OPENS:
             raise DataError(f"{archive.name} is {manifest['format']}; this version opens {FORMAT}")
         for member in files:
-            if member not in (CODE, RUNS) and not MD5.match(member.removeprefix("objects/")):
+            named = member.removeprefix("objects/")
+            if member not in (CODE, RUNS, JOURNAL) and not MD5.match(named):
                 raise DataError(f"{archive.name} lists {member!r}, which is no part of an export")
         wanted = {member: member.rsplit("/", 1)[-1] for member in files}
         total = sum(int(one["size"]) for one in files.values()) + path.stat().st_size
@@ -254,6 +273,8 @@ def _build(project: Path, parts: Path, manifest: dict[str, Any]) -> None:
     kept = project / ".dvc" / "tmp" / "coattail"
     kept.mkdir(parents=True, exist_ok=True)
     shutil.move(parts / RUNS, kept / "exported-runs.json")
+    if JOURNAL in manifest["files"]:
+        _keep_journal(json.loads((parts / JOURNAL).read_text()), kept / "journal")
     # The committed config may name a cache that only the sender's machine has.
     _dvc("cache", "dir", "--local", ".dvc/cache", cwd=project)
     _dvc("checkout", "--force", "--allow-missing", cwd=project)

@@ -26,6 +26,9 @@ from pathlib import Path
 
 from coattail.engine import open_engine
 from coattail.errors import CoattailError, ConfigError
+from coattail.files import atomic_file
+from coattail.pipeline import outputs
+from coattail.tracking import journal
 from coattail.tracking.delivery import outbox
 from coattail.tracking.publishing.gather import PUBLISHED
 from coattail.tracking.record import git_tags
@@ -60,6 +63,7 @@ class Finished:
     seconds: float
     bundle: bytes  # the experiment's commit and ref
     undelivered: dict[str, str]  # run records that MLflow did not take
+    journal: dict[str, str]  # when, where and how fast its stages ran
     shown: bool  # whether MLflow took the results
 
 
@@ -201,9 +205,10 @@ def receive(result: Finished, fetch: bool) -> None:
         commit = _git(Path.cwd(), "bundle", "list-heads", path).split()[0]
     if fetch:
         _run(Path.cwd(), [sys.executable, "-c", FETCH, commit], None, True)
-    for name, text in result.undelivered.items():
-        outbox().mkdir(parents=True, exist_ok=True)
-        (outbox() / Path(name).name).write_text(text)
+    for place, texts in ((outbox(), result.undelivered), (journal.folder(), result.journal)):
+        for name, text in texts.items():
+            with atomic_file(place / Path(name).name) as path:
+                path.write_text(text)
 
 
 # --- on the worker -------------------------------------------------------------------------------
@@ -225,17 +230,24 @@ def run_one(task: Task) -> Finished:
         _dvc(clone, "exp", "run", "-n", task.name, *sets, env=env)
         if task.remote:
             _dvc(clone, "push", "--run-cache", env=env)
-        waiting = clone / ".dvc" / "tmp" / "coattail" / "undelivered"
+        own = clone / ".dvc" / "tmp" / "coattail"
+        entries = _texts(own / "journal")
+        published = entries[f"{outputs.md5(clone / PUBLISHED)}.json"]
         return Finished(
             task.name,
             socket.gethostname(),
             time.monotonic() - began,
             _bundle(clone, task),
-            {path.name: path.read_text() for path in waiting.glob("*.json")},
-            json.loads((clone / PUBLISHED).read_text())["parent_run_id"] is not None,
+            _texts(own / "undelivered"),
+            entries,
+            json.loads(published)["parent_run_id"] is not None,
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.glob("*.json")}
 
 
 def _clone(task: Task, clone: Path) -> Path:

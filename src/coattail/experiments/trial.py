@@ -12,12 +12,13 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from coattail.arrays import TopK, atomic_file
+from coattail.arrays import TopK
 from coattail.errors import CoattailError
+from coattail.files import atomic_file
 from coattail.tracking import trial_line
 from coattail.tracking.record import Point
 
-READ = ("features", "plt", "augmented")
+READ = ("code", "features", "plt", "augmented")
 """What training reads of data/; a trial sees the project's through links."""
 POLL = 0.5  # seconds between looks at a running trial
 PATIENCE = 30.0  # seconds a stopped trial has to close its files

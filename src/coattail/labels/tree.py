@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from coattail.arrays import atomic_folder
 from coattail.errors import DataError, ModelError
+from coattail.files import atomic_folder
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import shutil
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from coattail.config import suggestion
 from coattail.errors import ConfigError
-
-log = logging.getLogger("coattail")
+from coattail.files import atomic_file
+from coattail.pipeline.stage_result import StageResult
 
 RANKERS = ("train_linear", "train_deep", "transfer", "ensemble", "rerank")
 """Stages whose variants are candidates: each writes data/ranked/<variant>."""
@@ -41,6 +40,11 @@ def stage_addresses(params: dict[str, Any]) -> list[str]:
     plain = ["download", "preprocess"]
     variants = [f"{stage}@{name}" for stage in VARIANTS for name in params.get(stage) or {}]
     return [*plain, *variants, "evaluate"]
+
+
+def stages_before_evaluation(params: dict[str, Any]) -> list[str]:
+    """Stages whose results are in data/runs."""
+    return [address for address in stage_addresses(params) if address != "evaluate"]
 
 
 def candidates(params: dict[str, Any]) -> dict[str, Candidate]:
@@ -123,38 +127,24 @@ def _tail_methods(stage: str, section: dict[str, Any], train: str) -> tuple[str,
     return tuple(methods)
 
 
-def remove_strays(
-    params: dict[str, Any], *folders: str, data: Path = Path("data"), dry_run: bool = False
-) -> list[Path]:
-    """Delete results in ``folders`` of variants that params.yaml no longer has; return the paths.
-
-    Stages that read a whole folder (all rankings, all run records) would otherwise depend on what
-    happened to be left there. DVC has the files in its cache, so nothing is lost.
-    """
-    made = {"plt": ("build_plt",), "augmented": ("augment_tails",)}
-    strays: list[Path] = []
-    for folder in folders:
-        if folder == "runs":
-            names = {f"{address}.json" for address in stage_addresses(params)}
-        else:
-            stages = made.get(folder, RANKERS)
-            names = {name for stage in stages for name in params.get(stage) or {}}
-        there = [path for path in sorted((data / folder).glob("*")) if path.name[0] != "."]
-        strays += [path for path in there if path.name not in names]
-    for path in strays:
-        if not dry_run:
-            log.info("removed %s: params.yaml has no such variant", path)
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return strays
-
-
-FOLDERS = ("plt", "augmented", "models", "ranked", "runs")
-"""Folders of data/ with one entry per variant."""
-
-
 def chain_of(name: str, known: dict[str, Candidate]) -> dict[str, Candidate]:
     """A candidate and, through its sources, everything it ranks with."""
     found = {name: known[name]}
     for source in known[name].sources:
         found |= chain_of(source, known)
     return found
+
+
+def write(path: Path, params: dict[str, Any], made: dict[str, StageResult]) -> None:
+    """data/candidates.json: every candidate, and the md5 of what every stage before computed."""
+    content = {
+        "candidates": {name: asdict(one) for name, one in candidates(params).items()},
+        "results": {address: one.md5 for address, one in made.items()},
+    }
+    with atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def names(path: Path) -> list[str]:
+    """Names of the candidates in data/candidates.json, in the order of the stages."""
+    return list(json.loads(path.read_text(encoding="utf-8"))["candidates"])

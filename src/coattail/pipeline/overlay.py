@@ -10,9 +10,9 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from coattail.arrays import atomic_file
 from coattail.config import PARAMS, read_yaml, suggestion
 from coattail.errors import ConfigError
+from coattail.files import atomic_file
 
 CONF = Path("conf")
 SECTION = re.compile(r"^((?: |\w+: \{\}).*)\n(?=\w+:(?: +#| \{\}|$))", re.MULTILINE)

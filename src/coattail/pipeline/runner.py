@@ -14,6 +14,7 @@ from typing import Any
 
 from coattail.config import Params, load, parse, read_yaml
 from coattail.errors import CoattailError, ConfigError
+from coattail.pipeline import code_digest
 
 log = logging.getLogger("coattail")
 
@@ -67,6 +68,9 @@ def run(main: Callable[..., None]) -> None:
     # DVC and job schedulers stop a stage with SIGTERM; unwinding lets the run be closed properly.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
+        stage = Path(sys.argv[0]).stem
+        if stage not in code_digest.NOT_A_STAGE:
+            code_digest.check(stage)
         limit_threads(settings().threads)
         main(*sys.argv[1:])
     except CoattailError as error:

@@ -10,19 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from coattail.arrays import TopK, atomic_file
+from coattail.arrays import TopK
 from coattail.config import parse, read_yaml
 from coattail.data.features import Features
 from coattail.errors import DataError
 from coattail.evaluation.scoring import EvaluateParams, Evaluation, Row
+from coattail.files import atomic_file
 from coattail.labels.frequency import BANDS
 from coattail.pipeline.candidates import Candidate, candidates, stage_addresses
 from coattail.pipeline.result_params import ReportParams
+from coattail.pipeline.stage_result import StageResult, results
 from coattail.progress import progress
 from coattail.report.examples import Example, choose, read_texts, said
 from coattail.report.explanations import Explainer, norm_table
 from coattail.report.label_table import LabelTable, label_table
-from coattail.tracking.record import RunRecord
 
 CURVE = "valid_ndcg_at_5"  # what every network logs per epoch
 POINTS = 400  # of the frequency curve; a screen shows no more
@@ -39,7 +40,7 @@ class Content:
     candidates : dict
         By name, in the order of the stages.
     records : dict
-        Run records by stage address.
+        Results of stages by address.
     curve : dict
         ``rank``, ``count`` and ``band`` of labels by frequency, thinned.
     names, counts, bands : list
@@ -52,7 +53,7 @@ class Content:
     stats: Row
     evaluation: Evaluation
     candidates: dict[str, Candidate]
-    records: dict[str, RunRecord]
+    records: dict[str, StageResult]
     curve: dict[str, list[int]]
     names: dict[int, str]
     counts: dict[int, int]
@@ -73,7 +74,7 @@ class Content:
 def collect(
     params: ReportParams, data: Path = Path("data"), params_file: Path = Path("params.yaml")
 ) -> Content:
-    """Read evaluation, rankings, texts, models and run records of a workspace."""
+    """Read evaluation, rankings, texts, models and results of stages."""
     content = read_yaml(params_file)
     known = candidates(content)
     evaluation = Evaluation.load(data / "evaluation")
@@ -92,7 +93,7 @@ def collect(
         stats=features.stats,
         evaluation=evaluation,
         candidates=known,
-        records=_records(data / "runs", stage_addresses(content)),
+        records=results(stage_addresses(content), data),
         curve=_curve(features),
         names={label: features.label_names[label] for label in named},
         counts={label: int(features.counts[label]) for label in named},
@@ -104,7 +105,7 @@ def collect(
 
 
 def training_curves(content: Content) -> list[Row]:
-    """Validation figures of every network after every epoch, from the run records."""
+    """Validation figures of every network after every epoch, as their stages logged them."""
     return [
         {"candidate": name, "epoch": point.step + 1, CURVE: point.value}
         for name, candidate in content.candidates.items()
@@ -133,10 +134,6 @@ def _first(path: Path, k: int) -> TopK:
     """The first k columns alone, so that a dozen rankings fit in memory."""
     top = TopK.load(path).head(k)
     return TopK(top.labels.copy(), top.scores.copy(), top.kind)
-
-
-def _records(folder: Path, addresses: list[str]) -> dict[str, RunRecord]:
-    return {address: RunRecord.load(folder / f"{address}.json") for address in addresses}
 
 
 def _curve(features: Features) -> dict[str, list[int]]:

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from coattail import __version__
-from coattail.arrays import atomic_file
+from coattail.files import atomic_file
 from coattail.report import html
 from coattail.report.collect import Content
 from coattail.report.numbers import numbers, script_json

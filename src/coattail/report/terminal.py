@@ -6,13 +6,19 @@ import webbrowser
 from pathlib import Path
 from textwrap import fill
 
+from coattail.config import read_yaml
 from coattail.data.features import Features
 from coattail.errors import DataError
 from coattail.evaluation import leaderboard
 from coattail.evaluation.scoring import Evaluation, Row
+from coattail.files import atomic_file
+from coattail.pipeline.candidates import stage_addresses
 from coattail.report.findings import Statement, findings, title, verdicts
+from coattail.tracking import executions, journal
 
 PAGE = Path("report") / "report.html"
+FILLED = Path("report.html")
+"""Beside the project's files, where a person finds it to send it; git ignores it."""
 
 
 def summary(data: Path = Path("data")) -> str:
@@ -29,11 +35,20 @@ def summary(data: Path = Path("data")) -> str:
 
 
 def open_page(data: Path = Path("data")) -> None:
-    """Show the page in the browser."""
+    """Show the page in the browser, with when and where everything ran."""
+    webbrowser.open(filled_page(data).resolve().as_uri())
+
+
+def filled_page(data: Path = Path("data")) -> Path:
+    """A copy of the page with an account of the runs, which the page that DVC keeps cannot have."""
     page = data / PAGE
     if not page.exists():
         raise DataError(f"{page} is missing; run dvc repro report")
-    webbrowser.open(page.resolve().as_uri())
+    records = journal.records(stage_addresses(read_yaml("params.yaml")), data)
+    with atomic_file(FILLED) as temporary:
+        text = executions.fill(page.read_text(encoding="utf-8"), records)
+        temporary.write_text(text, encoding="utf-8")
+    return FILLED
 
 
 def _dataset(stats: Row) -> str:

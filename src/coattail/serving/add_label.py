@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from coattail.arrays import atomic_folder
 from coattail.data.features import Features
 from coattail.data.text import UNK
 from coattail.errors import DataError, ModelError
+from coattail.files import atomic_folder
 from coattail.models.linear.ovr import Ovr
 from coattail.serving.bundle import bundle
 from coattail.serving.featurizer import Featurizer

@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-from coattail.arrays import atomic_folder
+from coattail.files import atomic_folder
 from coattail.pipeline.candidates import Candidate, chain_of
 
 

@@ -19,8 +19,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from coattail.arrays import atomic_folder
 from coattail.errors import ConfigError, DataError
+from coattail.files import atomic_folder
 from coattail.progress import progress
 from coattail.team.server import check_bucket, check_database, s3_client
 from coattail.team.settings import TeamServerParams, check_secrets

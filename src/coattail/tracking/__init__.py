@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import time
 import traceback
@@ -10,16 +9,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from coattail.arrays import atomic_file
 from coattail.config import Params
+from coattail.pipeline import outputs
+from coattail.pipeline.stage_result import Logged
+from coattail.tracking import journal
 from coattail.tracking.delivery import Line
 from coattail.tracking.record import Point, RunRecord, environment_tags, now
-from coattail.tracking.store import data_hash, dataset_name, pipeline_key, user_name
-from coattail.tracking.trial_line import Journal
+from coattail.tracking.store import RESULT, data_hash, dataset_name, pipeline_key, user_name
+from coattail.tracking.trial_line import TrialLine
 
 log = logging.getLogger("coattail")
 
 FLUSH_SECONDS = 2.0
+MAKES_THE_DATA = ("download", "preprocess")
+"""While these run, dvc.lock has the md5 of the data before."""
 
 
 class StageRun:
@@ -27,7 +30,9 @@ class StageRun:
 
     def __init__(self, record: RunRecord) -> None:
         self.record = record
-        self._line: Line | Journal = Journal.asked(record) or Line(record)
+        trial = TrialLine.asked(record)
+        self.of_trial = trial is not None
+        self._line: Line | TrialLine = trial or Line(record)
         self._line.start()
         self._flushed = time.monotonic()
 
@@ -42,25 +47,18 @@ class StageRun:
         """Final numbers of the stage."""
         self.record.metrics.update({key: float(value) for key, value in values.items()})
 
+    def found(self, **facts: object) -> None:
+        """What the computation itself decided: the calibration it chose."""
+        self.record.facts.update({key: str(value) for key, value in facts.items()})
+
     def note(self, **facts: object) -> None:
-        """Facts a reader will ask for: the device it ran on, the size of the model."""
+        """Circumstances a reader will ask for: the device it ran on."""
         self.record.tags.update({key: str(value) for key, value in facts.items()})
 
-    def curve(self, path: str | Path) -> None:
-        """The numbers logged so far as CSV, one row per step, for `dvc plots`.
-
-        Without speeds: the same training has to give the same bytes.
-        """
-        keys = dict.fromkeys(point.key for point in self.record.history)
-        names = [key for key in keys if not key.endswith("_per_second")]
-        rows: dict[int, dict[str, float]] = {}
-        for point in self.record.history:
-            rows.setdefault(point.step, {})[point.key] = point.value
-        with atomic_file(path) as temporary, open(temporary, "w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["step", *names])
-            for step, values in sorted(rows.items()):
-                writer.writerow([step, *(f"{values[n]:.6g}" if n in values else "" for n in names)])
+    @property
+    def computed(self) -> list[Logged]:
+        """The numbers logged so far, without speeds: the same training gives the same again."""
+        return self.record.result().history
 
     def flush(self) -> None:
         self._flushed = time.monotonic()
@@ -70,15 +68,16 @@ class StageRun:
         """Close the run in MLflow, or keep its record until `coattail sync` can."""
         record = self.record
         record.status, record.ended = status, now()
+        record.tags |= record.facts
         record.metrics.setdefault("seconds", record.seconds)
         self._line.close()
 
 
 @contextmanager
 def stage(name: str, variant: str | None, params: Params | None) -> Iterator[StageRun]:
-    """Run a stage's body as one MLflow run under the pipeline's parent; leave a run record.
+    """Run a stage's body as one MLflow run under the pipeline's parent; leave its result.
 
-    An error or an interrupt is shown on the run with its reason and raised again; the record is
+    An error or an interrupt is shown on the run with its reason and raised again; the result is
     written only on success, so DVC never caches a failed stage.
     """
     record = RunRecord(
@@ -91,7 +90,7 @@ def stage(name: str, variant: str | None, params: Params | None) -> Iterator[Sta
     record.tags |= {"dataset": dataset_name(), "stage": name, "dvc.stage": record.address}
     record.tags["user"] = user_name()
     digest = data_hash()
-    if digest:
+    if digest and name not in MAKES_THE_DATA:
         record.tags["data.md5"] = digest
     record.key = pipeline_key()
     log.info("%s: start", record.address)
@@ -104,7 +103,13 @@ def stage(name: str, variant: str | None, params: Params | None) -> Iterator[Sta
         record.tags["failure.trace"] = traceback.format_exc()[-4000:]
         run.finish("KILLED" if interrupted else "FAILED")
         raise
+    written = {path: Path(path) for path in outputs.declared(name, variant)}
+    record.outs = {path: outputs.md5(p) for path, p in written.items() if p.exists()}
+    result = record.result()
+    record.tags[RESULT] = result.md5
     run.finish("FINISHED")
-    record.save()
+    if not run.of_trial:
+        journal.keep(record)
+    result.save()
     numbers = ", ".join(f"{key} {value:g}" for key, value in list(record.metrics.items())[:6])
     log.info("%s: done in %.1f s%s", record.address, record.seconds, numbers and f"; {numbers}")

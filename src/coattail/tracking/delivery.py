@@ -11,12 +11,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from coattail.arrays import atomic_file
 from coattail.errors import CoattailError
+from coattail.files import atomic_file
+from coattail.pipeline.stage_result import is_timing
+from coattail.tracking import journal
 from coattail.tracking.record import Point, RunRecord
 from coattail.tracking.store import (
     KIND,
     QUICK,
+    RESULT,
     UID,
     Store,
     address,
@@ -135,7 +138,7 @@ def _begin(store: Store, record: RunRecord) -> None:
 
 def _create(store: Store, record: RunRecord, parent: str, tags: dict[str, str]) -> str:
     everything = record.tags | tags | {UID: record.uid}
-    return store.create(record.name, "stage", parent, everything, record.started)
+    return store.create(record.name, "stage", parent, everything, record.started or None)
 
 
 def _describe(store: Store, run_id: str, record: RunRecord) -> None:
@@ -147,8 +150,8 @@ def _describe(store: Store, run_id: str, record: RunRecord) -> None:
 def _end(store: Store, run_id: str, record: RunRecord) -> None:
     """Everything that is known at the end; the status comes last and says: complete."""
     store.metrics(run_id, [Point(k, v, 0, record.ended) for k, v in record.metrics.items()])
-    store.tags(run_id, record.tags)
-    store.finish(run_id, record.status, record.ended)
+    store.tags(run_id, record.tags | ({} if record.known else {RESULT: record.result().md5}))
+    store.finish(run_id, record.status, record.ended or None)
 
 
 def _fail_parent(store: Store, parent: str, record: RunRecord) -> None:
@@ -161,6 +164,8 @@ def own_run(store: Store, record: RunRecord) -> Any | None:
     """The run that shows this record already; doubles left by lost answers are removed."""
     if record.run_id and store.knows(record.run_id):
         return store.client.get_run(record.run_id)
+    if not record.known:
+        return _same_result(store, record)
     found = store.search(f"tags.`{UID}` = '{record.uid}'", f"tags.`{KIND}` = 'stage'")
     ended = [run for run in found if run.info.status in ENDED]
     kept = (ended or found[-1:] or [None])[-1]
@@ -168,6 +173,31 @@ def own_run(store: Store, record: RunRecord) -> Any | None:
         if run is not kept:
             store.client.delete_run(run.info.run_id)
     return kept
+
+
+def _same_result(store: Store, record: RunRecord) -> Any | None:
+    """The first run of anybody that computed what this record holds."""
+    found = store.search(
+        f"tags.`{RESULT}` = '{record.result().md5}'",
+        f"tags.`{KIND}` = 'stage'",
+        "attributes.status = 'FINISHED'",
+    )
+    return found[-1] if found else None
+
+
+FOREIGN = ("mlflow.", "coattail.")
+"""Beginnings of tags that belong to a run in a store, not to what it shows."""
+
+
+def _learn(record: RunRecord, run: Any) -> None:
+    """When, where and by whom a result was computed, from the run that shows it."""
+    record.started, record.ended = run.info.start_time, run.info.end_time
+    record.run_id = run.info.run_id
+    record.parent_run_id = run.data.tags.get("mlflow.parentRunId")
+    record.tags |= {k: v for k, v in run.data.tags.items() if not k.startswith(FOREIGN)}
+    record.metrics |= {k: v for k, v in run.data.metrics.items() if is_timing(k)}
+    record.uid = run.data.tags.get(UID, record.uid)
+    journal.keep(record)
 
 
 def complete(store: Store, record: RunRecord, parent: str) -> tuple[str, str]:
@@ -180,9 +210,11 @@ def complete(store: Store, record: RunRecord, parent: str) -> tuple[str, str]:
     with store.lock():  # two processes may have the same record
         run = own_run(store, record)
         if run is None:
-            how = "replayed" if record.run_id else "delivered"
+            how = "delivered" if record.known and not record.run_id else "replayed"
             run_id = _create(store, record, parent, {f"coattail.{how}": "true"})
     if run is not None:
+        if not record.known:
+            _learn(record, run)
         run_id = run.info.run_id
         parent = run.data.tags.get("mlflow.parentRunId", parent)
         if run.info.status in ENDED:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coattail.config import read_yaml
-from coattail.tracking.record import RunRecord, environment_tags
+from coattail.tracking.record import RunRecord, environment_tags, git
 from coattail.tracking.store import data_hash, user_name
 
 STAGE = "lineage."
@@ -21,11 +21,20 @@ def made_now(dataset: str) -> dict[str, str]:
     return environment_tags() | own | ({"data.md5": digest} if digest else {})
 
 
+def made_by_commit(dataset: str) -> dict[str, str]:
+    """State of git of results that came with a commit: the last one that wrote dvc.lock."""
+    commit, _, author = git("log", "-1", "--format=%H %an", "--", "dvc.lock").partition(" ")
+    own = {"dataset": dataset, "user": author or "unknown"}
+    own |= {"git.commit": commit or "none", "git.dirty": "unknown"}
+    digest = data_hash()
+    return own | ({"data.md5": digest} if digest else {})
+
+
 def stage_origin(record: RunRecord, source: str, run_id: str) -> str:
     """One stage of a result as JSON: which run made it, where, from which commit, which bytes.
 
-    The facts are those of the run record, which travels with the bytes. So they name the machine
-    that computed them, not the one that restored them from a cache.
+    The facts are those of the run that computed the bytes, on whatever machine that was; they are
+    unknown where neither this project's journal nor the store has that run.
     """
     tags = record.tags
     origin: dict[str, Any] = {
@@ -36,7 +45,7 @@ def stage_origin(record: RunRecord, source: str, run_id: str) -> str:
         "commit": tags.get("git.commit", "none"),
         "dirty": tags.get("git.dirty", "unknown"),
         "ended": record.ended,
-        "outs": locked_outs(record.address),
+        "outs": record.outs or locked_outs(record.address),
     }
     for name in ("dvc.experiment", "device"):
         if name in tags:

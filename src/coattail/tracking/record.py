@@ -1,4 +1,4 @@
-"""What one execution of a stage leaves behind, independent of any tracking server."""
+"""One execution of a stage: what it computed, and when, where, by whom and how fast."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,10 +16,10 @@ from typing import Any
 
 import psutil
 
-from coattail.arrays import atomic_file
 from coattail.errors import DataError
+from coattail.files import atomic_file
+from coattail.pipeline.stage_result import Logged, StageResult, is_timing
 
-RUNS = Path("data/runs")
 LIBRARIES = ("coattail", "dvc", "mlflow", "numba", "numpy", "scipy", "torch")
 
 
@@ -36,7 +35,10 @@ class Point:
 
 @dataclass
 class RunRecord:
-    """A stage's run: enough to show it again in a store that has never seen it."""
+    """A stage's run: enough to show it again in a store that has never seen it.
+
+    DVC keeps the part of it that another run would repeat (``result``); the journal keeps all.
+    """
 
     stage: str
     variant: str | None
@@ -51,6 +53,8 @@ class RunRecord:
     tags: dict[str, str] = field(default_factory=dict)
     uid: str = field(default_factory=lambda: uuid.uuid4().hex)  # finds the run in any store
     key: str = ""  # the pipeline execution it belongs to (store.pipeline_key)
+    facts: dict[str, str] = field(default_factory=dict)  # what the stage found, as tags
+    outs: dict[str, str] = field(default_factory=dict)  # DVC's md5 by path
 
     @property
     def address(self) -> str:
@@ -65,9 +69,43 @@ class RunRecord:
     def seconds(self) -> float:
         return (self.ended - self.started) / 1000
 
-    def save(self, folder: Path = RUNS) -> None:
-        with atomic_file(folder / f"{self.address}.json") as path:
-            path.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
+    @property
+    def known(self) -> bool:
+        """Whether anybody can tell when and where this was computed."""
+        return bool(self.ended)
+
+    def result(self) -> StageResult:
+        """What was computed, without times, machines and ids."""
+        return StageResult(
+            self.stage,
+            self.variant,
+            self.params,
+            {key: value for key, value in self.metrics.items() if not is_timing(key)},
+            [Logged(p.key, p.value, p.step) for p in self.history if not is_timing(p.key)],
+            self.facts,
+            self.outs,
+        )
+
+    @staticmethod
+    def of_result(result: StageResult) -> RunRecord:
+        """All that is left of a run whose circumstances nobody knows."""
+        return RunRecord(
+            result.stage,
+            result.variant,
+            result.params,
+            started=0,
+            status="FINISHED",
+            metrics=dict(result.metrics),
+            history=[Point(one.key, one.value, one.step, 0) for one in result.history],
+            tags={"stage": result.stage, "dvc.stage": result.address, **result.facts},
+            uid=result.md5,
+            facts=result.facts,
+            outs=result.outs,
+        )
+
+    def save(self, path: Path) -> None:
+        with atomic_file(path) as temporary:
+            temporary.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
 
     @staticmethod
     def load(path: Path) -> RunRecord:
@@ -77,26 +115,14 @@ class RunRecord:
             content.setdefault("uid", content.get("run_id") or path.name)  # records of old
             return RunRecord(**content)
         except FileNotFoundError:
-            raise DataError(f"{path} is missing; dvc repro makes it") from None
+            raise DataError(f"{path} is missing") from None
         except (ValueError, TypeError, KeyError) as error:
-            raise DataError(
-                f"{path} is not a run record ({error}); dvc repro -f remakes it"
-            ) from None
+            raise DataError(f"{path} is not a run record ({error})") from None
 
 
 def now() -> int:
     """Milliseconds since the epoch, as MLflow counts."""
     return int(time.time() * 1000)
-
-
-def flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """``{"a": {"b": 1}}`` as ``a.b, 1``; an empty mapping stays a value."""
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, dict) and value:
-            yield from flatten(value, f"{name}.")
-        else:
-            yield name, value
 
 
 def environment_tags() -> dict[str, str]:
@@ -127,12 +153,12 @@ CODE = ("src", "stages", "conf", "params.yaml", "dvc.yaml")
 
 def git_tags() -> dict[str, str]:
     """Commit, branch and whether the tree differed from the commit."""
-    commit = _git("rev-parse", "HEAD")
+    commit = git("rev-parse", "HEAD")
     if not commit:
         return {"git.commit": "none", "git.dirty": "unknown"}
-    changed = _git("status", "--porcelain", "--untracked-files=no").splitlines()
+    changed = git("status", "--porcelain", "--untracked-files=no").splitlines()
     changed += [
-        f"?? {path}" for path in _git("ls-files", "-o", "--exclude-standard", *CODE).split("\n")
+        f"?? {path}" for path in git("ls-files", "-o", "--exclude-standard", *CODE).split("\n")
     ]
     # DVC itself rewrites these while a pipeline runs; they are outputs, not edits.
     edits = [
@@ -142,7 +168,7 @@ def git_tags() -> dict[str, str]:
     ]
     tags = {
         "git.commit": commit,
-        "git.branch": _git("rev-parse", "--abbrev-ref", "HEAD"),
+        "git.branch": git("rev-parse", "--abbrev-ref", "HEAD"),
         "git.dirty": str(bool(edits)).lower(),
     }
     if edits:
@@ -152,10 +178,11 @@ def git_tags() -> dict[str, str]:
 
 def git_edits() -> str:
     """The uncommitted changes of what a result depends on, as a patch."""
-    return _git("diff", "HEAD", "--", *CODE)
+    return git("diff", "HEAD", "--", *CODE)
 
 
-def _git(*words: str) -> str:
+def git(*words: str) -> str:
+    """What git prints; nothing where there is no repository."""
     try:
         done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):

@@ -23,7 +23,8 @@ from filelock import FileLock
 
 from coattail.config import PARAMS, read_yaml
 from coattail.errors import TrackingError
-from coattail.tracking.record import Point, flatten, git_tags, now
+from coattail.pipeline.stage_result import flatten
+from coattail.tracking.record import Point, git_tags, now
 
 log = logging.getLogger("coattail")
 
@@ -32,7 +33,8 @@ UNTRACKED = ("device", "threads")
 
 KIND = "coattail.kind"  # parent, stage or candidate
 KEY = "coattail.key"  # which pipeline execution a parent stands for
-UID = "coattail.uid"  # which run record a run shows, or which publication a parent
+UID = "coattail.uid"  # which run record a run shows
+RESULT = "coattail.result"  # md5 of what it computed or published, as dvc.lock has it
 QUICK = {"TIMEOUT": "10", "MAX_RETRIES": "0"}
 """While a stage computes, a server that is away may cost seconds; the stage tries again later."""
 PATIENT = {"TIMEOUT": "120", "MAX_RETRIES": "3"}

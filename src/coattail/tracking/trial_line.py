@@ -7,23 +7,23 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from coattail.arrays import atomic_file
+from coattail.files import atomic_file
 from coattail.tracking.record import Point, RunRecord
 
 PLACE = "COATTAIL_JOURNAL"
 """Variable of the environment: the file. `coattail tune` sets it for the stages of its trials."""
 
 
-class Journal:
+class TrialLine:
     """Takes the place of a stage's line to the store."""
 
     def __init__(self, record: RunRecord, path: Path) -> None:
         self.record, self.path = record, path
 
     @staticmethod
-    def asked(record: RunRecord) -> Journal | None:
+    def asked(record: RunRecord) -> TrialLine | None:
         place = os.environ.get(PLACE)
-        return Journal(record, Path(place)) if place else None
+        return TrialLine(record, Path(place)) if place else None
 
     def start(self) -> None:
         self.send()

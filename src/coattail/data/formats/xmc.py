@@ -21,9 +21,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import as_csr, atomic_file, parts
+from coattail.arrays import as_csr, parts
 from coattail.data.formats.lines import LONGEST_LINE, fail, open_bytes
 from coattail.errors import DataError
+from coattail.files import atomic_file
 from coattail.kernels import xmc_lines as kernel
 
 log = logging.getLogger("coattail")

@@ -11,17 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import (
-    TopK,
-    as_csr,
-    atomic_folder,
-    best_first,
-    load_csr,
-    parts,
-    save_csr,
-    unit_rows,
-)
+from coattail.arrays import TopK, as_csr, best_first, load_csr, parts, save_csr, unit_rows
 from coattail.errors import ModelError
+from coattail.files import atomic_folder
 from coattail.kernels import beam, instance_trees
 from coattail.kernels.runtime import pool
 from coattail.kernels.runtime.scratch import kept

@@ -11,9 +11,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import TopK, atomic_folder, best_first
+from coattail.arrays import TopK, best_first
 from coattail.data.features import Block
 from coattail.errors import ModelError
+from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
 from coattail.models.linear.fastxml import Fastxml
 from coattail.models.linear.linear_params import LinearParams, NearestParams, OvrParams, PltParams

@@ -13,8 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import TopK, as_csr, atomic_folder, load_csr, parts, save_csr, unit_rows
+from coattail.arrays import TopK, as_csr, load_csr, parts, save_csr, unit_rows
 from coattail.errors import ModelError
+from coattail.files import atomic_folder
 from coattail.kernels import best_labels
 from coattail.kernels.runtime import pool
 from coattail.kernels.sparse import constant

@@ -10,8 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import TopK, as_csr, atomic_folder, best_first, load_csr, parts, save_csr
+from coattail.arrays import TopK, as_csr, best_first, load_csr, parts, save_csr
 from coattail.errors import ModelError
+from coattail.files import atomic_folder
 from coattail.kernels import beam, best_labels
 from coattail.kernels.lanes import LANES
 from coattail.kernels.runtime import pool

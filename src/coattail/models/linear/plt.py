@@ -11,8 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import TopK, as_csr, atomic_folder, parts
+from coattail.arrays import TopK, as_csr, parts
 from coattail.errors import ModelError
+from coattail.files import atomic_folder
 from coattail.kernels import beam
 from coattail.kernels.runtime import pool
 from coattail.kernels.runtime.scratch import kept

@@ -13,7 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import Parts, atomic_file, parts
+from coattail.arrays import Parts, parts
+from coattail.files import atomic_file
 from coattail.kernels import sparse
 from coattail.kernels.lanes import LANES
 from coattail.kernels.runtime import pool

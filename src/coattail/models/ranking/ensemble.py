@@ -14,10 +14,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field
 
-from coattail.arrays import TopK, atomic_folder, best_first
+from coattail.arrays import TopK, best_first
 from coattail.config import Params, parse
 from coattail.errors import DataError, ModelError
 from coattail.evaluation import metrics
+from coattail.files import atomic_folder
 from coattail.models.ranking.calibration import probabilities
 
 

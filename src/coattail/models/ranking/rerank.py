@@ -14,9 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import TopK, atomic_folder, best_first
+from coattail.arrays import TopK, best_first
 from coattail.config import parse
 from coattail.errors import DataError, ModelError
+from coattail.files import atomic_folder
 from coattail.models.ranking.calibration import (
     READS_NAMES,
     Calibration,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import logging
 import tempfile
-import uuid
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from coattail.config import load, read_yaml
 from coattail.errors import DataError
@@ -18,13 +17,13 @@ from coattail.evaluation import plots as drawn
 from coattail.evaluation.scoring import Evaluation
 from coattail.pipeline.candidates import Candidate, candidates, stage_addresses
 from coattail.pipeline.result_params import PublishParams
+from coattail.pipeline.stage_result import results
 from coattail.serving.bundle import bundle
-from coattail.tracking import delivery
-from coattail.tracking.origin import made_now
+from coattail.tracking import delivery, journal
+from coattail.tracking.origin import made_by_commit, made_now
 from coattail.tracking.publishing.log_model import log_bundle
 from coattail.tracking.publishing.publish import PICTURES, REPORT, Shown, publish
-from coattail.tracking.record import RunRecord
-from coattail.tracking.store import KIND, UID, open_store, outages, pipeline_key, tracked_params
+from coattail.tracking.store import KIND, RESULT, open_store, outages, pipeline_key, tracked_params
 
 log = logging.getLogger("coattail")
 
@@ -53,10 +52,7 @@ def gather(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")
     return Shown(
         dataset=str(content["dataset"]["name"]),
         params=tracked_params(),
-        records={
-            address: RunRecord.load(data / "runs" / f"{address}.json")
-            for address in stage_addresses(content)
-        },
+        records=journal.records(stage_addresses(content), data),
         candidates=known,
         metrics=evaluation.metrics,
         best=best,
@@ -66,7 +62,7 @@ def gather(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")
         best_by=params.best_by,
         files={
             REPORT: sorted((data / "report").glob("*.html")),
-            PICTURES: sorted(plots.glob("*/*.png")),
+            PICTURES: sorted((plots / "dataset").glob("*.png")),
             "evaluation": sorted((data / "evaluation").glob("*.json")),
         },
         pictures=lambda name: (
@@ -104,55 +100,70 @@ def _note(evaluation: Evaluation, candidate: Candidate) -> str:
     return "\n".join([*lines, ""])
 
 
-def show(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")) -> dict[str, Any]:
-    """Show the results in MLflow; if its store is away, say so and leave it to `coattail sync`."""
+def contents(shown: Shown, data: Path = DATA) -> str:
+    """data/published.json: what is published, with nothing of when, where and by whom."""
+    made = {address: one.md5 for address, one in results(list(shown.records), data).items()}
+    content = {
+        "experiment": shown.dataset,
+        "best": shown.best,
+        "best_by": shown.best_by,
+        "candidates": list(shown.candidates),
+        "results": made,
+    }
+    return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+
+def show(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")) -> str:
+    """Show the results in MLflow and return what data/published.json holds.
+
+    If the store is away, say so and leave it to `coattail sync`.
+    """
     shown = gather(params, data, plots)
-    shown = replace(shown, uid=uuid.uuid4().hex)
+    text = contents(shown, data)
+    shown = replace(shown, result=_md5(text))
     try:
         delivery.deliver(open_store)
-        return publish(open_store(shown.dataset), shown)
+        facts = publish(open_store(shown.dataset), shown)
     except outages() as error:
         reason = str(error).strip().split("\n")[0][:300]
         log.warning("publish: not shown in MLflow (%s)", reason)
         log.warning("publish: the results are complete; show them later with: coattail sync")
-        return {
-            "uid": shown.uid,
-            "key": pipeline_key(),
-            "made": made_now(shown.dataset),
-            "parent_run_id": None,
-            "experiment": shown.dataset,
-            "best": shown.best,
-            "registered_version": None,
-            "candidates": {},
-            "stages": {},
-        }
+        facts = {"key": pipeline_key(), "made": made_now(shown.dataset), "parent_run_id": None}
+    journal.keep_publication(shown.result, facts)
+    log.info("publish: best candidate by %s: %s", params.best_by, shown.best)
+    return text
 
 
 def sync() -> str:
     """Show in this store what it does not show yet, once; say what was done.
 
     That is, runs it could not take because it was away, and results that DVC restored from a cache
-    or a colleague. data/published.json is left alone: it is DVC's, and says where the run was first
-    published.
+    or a colleague. Results are known by their md5, so what anybody has shown here is not shown
+    again.
     """
     delivered = delivery.deliver(open_store)
     lines = [f"delivered {delivered} runs that were kept"] if delivered else []
     if not PUBLISHED.exists():
         return "\n".join([*lines, "nothing to show yet: run make repro first"])
-    first = json.loads(PUBLISHED.read_text())
-    store = open_store(str(first["experiment"]))
-    uid, parent = first.get("uid"), first["parent_run_id"]
-    here = store.search(f"tags.`{UID}` = '{uid}'", f"tags.`{KIND}` = 'parent'") if uid else []
-    if any(run.info.status == "FINISHED" for run in here) or store.knows(parent):
+    text = PUBLISHED.read_text(encoding="utf-8")
+    result, name = _md5(text), str(json.loads(text)["experiment"])
+    store, facts = open_store(name), journal.publication(result)
+    shows = [f"tags.`{RESULT}` = '{result}'", f"tags.`{KIND}` = 'parent'"]
+    if store.search(*shows, "attributes.status = 'FINISHED'", most=1):
         return "\n".join([*lines, "MLflow already shows these results"])
     # Results kept back go on with the run they began; those of others get one of their own.
-    key = first["key"] if parent is None else f"sync:{uid or parent}"
-    if uid is None and store.find_parent(key, finished=True):
-        return "\n".join([*lines, "MLflow already shows these results"])
-    shown = replace(gather(load("publish", PublishParams)), made=first.get("made"), uid=uid)
-    result = publish(store, shown, key)
-    count = f"{len(result['candidates'])} candidates of {result['experiment']}"
+    kept_back = bool(facts) and facts["parent_run_id"] is None
+    key = str(facts["key"]) if kept_back else f"sync:{result}"
+    made = facts.get("made") or made_by_commit(name)
+    shown = replace(gather(load("publish", PublishParams)), made=made, result=result)
+    published = publish(store, shown, key)
+    journal.keep_publication(result, published)
+    count = f"{len(published['candidates'])} candidates of {name}"
     return "\n".join([*lines, f"MLflow now shows {count}"])
+
+
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def _figure(metrics: dict[str, float], name: str) -> float:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 import socket
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from coattail.pipeline.candidates import Candidate
+from coattail.pipeline.stage_result import flatten
+from coattail.tracking import executions
 from coattail.tracking.delivery import complete
 from coattail.tracking.origin import STAGE, made_now, stage_origin
 from coattail.tracking.publishing import experiment_page
-from coattail.tracking.record import Point, RunRecord, flatten, git_edits, now
-from coattail.tracking.store import KIND, UID, Store, insist, pipeline_key, user_name
+from coattail.tracking.record import Point, RunRecord, git_edits, now
+from coattail.tracking.store import KIND, RESULT, Store, insist, pipeline_key, user_name
 
 log = logging.getLogger("coattail")
 
@@ -45,11 +46,11 @@ class Shown:
     made: dict[str, str] | None = (
         None  # machine and git state it was made with, if not here and now
     )
-    uid: str | None = None  # of the publication, if it has one already
+    result: str = ""  # md5 of data/published.json, the name of these results in any store
 
 
 def publish(store: Store, shown: Shown, key: str | None = None) -> dict[str, Any]:
-    """Fill the parent, add the candidates' runs, close the parent; return the ids.
+    """Fill the parent, add the candidates' runs, close the parent; return ids and circumstances.
 
     What an earlier try has shown under an unfinished parent is not shown again.
     """
@@ -80,9 +81,9 @@ def publish(store: Store, shown: Shown, key: str | None = None) -> dict[str, Any
     _show_files(store, parent, shown)
     experiment_page.describe(store, main, shown.best_by)
     version = _register(store, shown, runs[shown.best])
-    uid = shown.uid or uuid.uuid4().hex
     note = _links(store, parent, shown) + shown.note
-    store.tags(parent, {"best": shown.best, "failure": "", experiment_page.NOTE: note, UID: uid})
+    ends = {"best": shown.best, "failure": "", RESULT: shown.result}
+    store.tags(parent, ends | {experiment_page.NOTE: note})
     close_stages(store, parent)
     store.finish(parent, "FINISHED")
     executed = sorted(a for a, source in sources.items() if source == "executed")
@@ -95,7 +96,6 @@ def publish(store: Store, shown: Shown, key: str | None = None) -> dict[str, Any
         shown.best,
     )
     return {
-        "uid": uid,
         "key": key,
         "made": tags,
         "parent_run_id": parent,
@@ -111,7 +111,11 @@ def _show_files(store: Store, run_id: str, shown: Shown, candidate: str | None =
     """The report, tables and pictures, each under a folder that says what it is."""
     for folder, paths in shown.files.items() if candidate is None else ():
         for path in paths:
-            store.client.log_artifact(run_id, str(path), folder)
+            if path.suffix == ".html":
+                page = executions.fill(path.read_text(encoding="utf-8"), shown.records)
+                store.client.log_text(run_id, page, f"{folder}/{path.name}")
+            else:
+                store.client.log_artifact(run_id, str(path), folder)
     for name, figure in (shown.pictures(candidate) if shown.pictures else {}).items():
         store.client.log_figure(run_id, figure, f"{PICTURES}/{name}")
 
@@ -169,8 +173,10 @@ def _show_candidate(
         facts["device"] = device
     run_id = store.create(name, "candidate", parent, facts, made[-1].started)
     store.params(run_id, {"candidate": name} | _made_params(made))
-    seconds = sum(record.seconds for record in made if record.stage not in SHARED)
-    store.metrics(run_id, _points(shown.metrics[name] | {"train_seconds": seconds}))
+    own = [record for record in made if record.stage not in SHARED]
+    seconds = {"train_seconds": sum(record.seconds for record in own)}
+    known = all(record.known for record in own)
+    store.metrics(run_id, _points(shown.metrics[name] | (seconds if known else {})))
     _show_files(store, run_id, shown, name)
     if "data.md5" in tags:
         store.dataset(run_id, shown.dataset, tags["data.md5"])

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
-from coattail.arrays import Ragged, TopK, atomic_folder, best_first, topk_of_csr
+from coattail.arrays import Ragged, TopK, best_first, topk_of_csr
 from coattail.errors import ModelError
 from coattail.evaluation import metrics
+from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import AttentionXmlParams

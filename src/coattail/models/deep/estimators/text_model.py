@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 
-from coattail.arrays import Ragged, TopK, as_csr, atomic_folder
+from coattail.arrays import Ragged, TopK, as_csr
 from coattail.errors import ModelError
 from coattail.evaluation import metrics
+from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import AplcParams, LarobertaParams

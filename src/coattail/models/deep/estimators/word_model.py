@@ -15,9 +15,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from coattail.arrays import Ragged, TopK, as_csr, atomic_folder
+from coattail.arrays import Ragged, TopK, as_csr
 from coattail.errors import ModelError
 from coattail.evaluation import metrics
+from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import (

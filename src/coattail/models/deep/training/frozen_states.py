@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coattail.arrays import Ragged, atomic_file
+from coattail.arrays import Ragged
+from coattail.files import atomic_file
 from coattail.models.deep import batching
 from coattail.models.deep.training.batch_pieces import Each, in_turn
 from coattail.progress import progress

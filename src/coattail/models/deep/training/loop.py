@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from coattail.arrays import atomic_file
+from coattail.files import atomic_file
 from coattail.models.deep.batching import epoch_batches
 from coattail.models.deep.deep_params import (
     AplcParams,

@@ -17,10 +17,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
-from coattail.arrays import Ragged, TopK, as_csr, atomic_folder, best_first
+from coattail.arrays import Ragged, TopK, as_csr, best_first
 from coattail.config import parse
 from coattail.errors import DataError, ModelError
 from coattail.evaluation import metrics
+from coattail.files import atomic_folder
 from coattail.labels import frequency
 from coattail.models.deep import device as devices
 from coattail.models.deep.nets.loss import positive_weights

@@ -1,0 +1,246 @@
+"""What a stage's results depend on besides data and params: code, assets and libraries, as text.
+
+One line per file or library, so that `diff` tells why a stage runs again. Comments, docstrings and
+layout leave no trace: only what the parsed program does counts (docs/decisions/0006-rooms.md).
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from coattail.errors import CoattailError
+from coattail.files import atomic_file
+
+ROOT = Path(__file__).resolve().parents[3]
+SRC = ROOT / "src"
+FOLDER = Path("data/code")
+NOT_A_STAGE = ("__init__", "code")
+
+PLUMBING = (
+    "coattail.config",
+    "coattail.errors",
+    "coattail.pipeline.code_digest",
+    "coattail.pipeline.runner",
+    "coattail.progress",
+    "coattail.tracking",
+)
+"""Rooms and modules that cannot change what a stage computes: they start, tell, time, refuse."""
+
+COMPUTES = ("coattail.tracking.publishing",)
+"""Rooms inside the plumbing that are the work of a stage all the same."""
+
+LOADED_BY_NAME = {
+    "coattail.tracking.publishing.log_model": ["coattail.tracking.publishing.model_code"]
+}
+"""Modules that run without an import that says so."""
+
+LIBRARIES = {
+    "matplotlib": ["matplotlib"],
+    "llvmlite": ["llvmlite"],
+    "numba": ["numba", "llvmlite"],
+    "numpy": ["numpy"],
+    "scipy": ["scipy"],
+    "torch": ["torch"],
+    "transformers": ["transformers", "tokenizers"],
+}
+"""Import name -> packages of requirements.lock whose version can change a result."""
+
+NEUTRAL = {"filelock", "mlflow", "pandas", "psutil", "pydantic", "requests", "rich", "safetensors"}
+NEUTRAL |= {"huggingface_hub", "ruamel", "threadpoolctl"}
+"""Libraries that carry, check and show; what they compute does not enter a result."""
+
+
+class _Reading(NamedTuple):
+    """What matters of one source file."""
+
+    digest: str
+    imports: list[str]  # dotted names as written; `from a import b` gives both a and a.b
+
+
+def stages() -> list[str]:
+    """Names of all stages that have a digest."""
+    return sorted(p.stem for p in (ROOT / "stages").glob("*.py") if p.stem not in NOT_A_STAGE)
+
+
+def lines(stage: str) -> list[str]:
+    """The digest of a stage: a line per file, asset and library it reaches."""
+    names, outside = reached(ROOT / "stages" / f"{stage}.py")
+    files = [ROOT / "stages" / "__init__.py", ROOT / "stages" / f"{stage}.py"]
+    files += [modules()[name] for name in names]
+    found = {str(path.relative_to(ROOT)): _read(path).digest for path in files}
+    for folder in {path.parent for path in files[2:]}:
+        for path in folder.iterdir():
+            if path.is_file() and path.suffix not in (".py", ".pyc"):
+                found[str(path.relative_to(ROOT))] = _sha(path.read_bytes())
+    versions = [f"{package}=={locked()[package]}" for package in packages(outside)]
+    python = "python {}.{}".format(*sys.version_info[:2])
+    return [python, *versions, *(f"{path} {digest}" for path, digest in sorted(found.items()))]
+
+
+def text(stage: str) -> str:
+    return "\n".join(lines(stage)) + "\n"
+
+
+def check(stage: str, folder: Path = FOLDER) -> None:
+    """Refuse to run a stage whose code is not the one that DVC has noted."""
+    path = folder / f"{stage}.txt"
+    noted = path.read_text(encoding="utf-8") if path.exists() else ""
+    now = text(stage)
+    if noted == now:
+        return
+    remedy = "run it by make repro, or first: dvc repro code"
+    if not noted:
+        raise CoattailError(f"{path} is missing, which says what code {stage} has; {remedy}")
+    changed = sorted({line.split()[0] for line in {*noted.split("\n")} ^ {*now.split("\n")}})
+    shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+    raise CoattailError(
+        f"the code of stage {stage} has changed since {path} was written ({shown}), "
+        f"so DVC would file its results under the wrong code; {remedy}"
+    )
+
+
+# --- who imports whom ----------------------------------------------------------------------------
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Dotted name -> file, of the whole library."""
+    found = {}
+    for path in sorted((SRC / "coattail").rglob("*.py")):
+        parts = path.relative_to(SRC).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def reached(start: Path) -> tuple[set[str], set[str]]:
+    """Our modules that a file imports directly or through others, and the libraries they import.
+
+    Plumbing is left out.
+    """
+    known = modules()
+    todo, seen, outside = [start], set(), set()
+    while todo:
+        for name in _read(todo.pop()).imports:
+            first = name.partition(".")[0]
+            if first != "coattail":
+                outside.add(first)
+                continue
+            parts = name.split(".")
+            # Importing a.b.c runs a/__init__ and a.b/__init__ too.
+            for one in (".".join(parts[:end]) for end in range(2, len(parts) + 1)):
+                for module in [one, *LOADED_BY_NAME.get(one, [])]:
+                    if module in known and module not in seen and not _plumbing(module):
+                        seen.add(module)
+                        todo.append(known[module])
+    return seen, outside - {"stages"} - sys.stdlib_module_names
+
+
+def _plumbing(module: str) -> bool:
+    return _inside(module, PLUMBING) and not _inside(module, COMPUTES)
+
+
+def _inside(module: str, rooms: tuple[str, ...]) -> bool:
+    return any(module == room or module.startswith(f"{room}.") for room in rooms)
+
+
+# --- libraries -----------------------------------------------------------------------------------
+
+
+def packages(imported: set[str]) -> list[str]:
+    """Packages behind imported libraries that can change a result."""
+    strange = imported - set(LIBRARIES) - NEUTRAL
+    if strange:
+        raise CoattailError(
+            f"nobody has said whether {', '.join(sorted(strange))} can change a result; "
+            "name it in LIBRARIES or NEUTRAL of src/coattail/pipeline/code_digest.py"
+        )
+    return sorted({package for name in imported & set(LIBRARIES) for package in LIBRARIES[name]})
+
+
+@cache
+def locked() -> dict[str, str]:
+    """Version of every package in requirements.lock."""
+    content = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    return dict(re.findall(r"^([\w.\-]+)==(\S+)", content, re.MULTILINE))
+
+
+# --- one file ------------------------------------------------------------------------------------
+
+
+def read(source: bytes) -> tuple[str, list[str]]:
+    """The digest of a program without comments, docstrings and layout, and what it imports."""
+    tree = ast.parse(source)
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [part for part in node.body if not _is_prose(part)] or [ast.Pass()]
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return _sha(ast.dump(tree).encode()), sorted(found)
+
+
+def _is_prose(node: ast.stmt) -> bool:
+    """A string that stands alone: a docstring, or the words below a constant."""
+    value = getattr(node, "value", None)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(value, ast.Constant)
+        and isinstance(value.value, str)
+    )
+
+
+def _sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+@cache
+def _read(path: Path) -> _Reading:
+    source = path.read_bytes()
+    key = _sha(source)
+    if key not in _readings():
+        _readings()[key] = _Reading(*read(source))
+        _new.append(key)
+    return _readings()[key]
+
+
+# Parsing all files takes a second, and every stage asks. What a file's bytes mean never changes, so
+# readings are kept in the user's cache folder, by content.
+
+_new: list[str] = []
+
+
+def _place() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    own = _sha(Path(__file__).read_bytes())
+    return Path(home) / "coattail" / f"code-{own}-{sys.version_info[0]}.{sys.version_info[1]}.json"
+
+
+@cache
+def _readings() -> dict[str, _Reading]:
+    try:
+        content = json.loads(_place().read_text(encoding="utf-8"))
+        return {key: _Reading(*value) for key, value in content.items()}
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def remember() -> None:
+    """Keep what was parsed for the next process."""
+    if not _new:
+        return
+    try:
+        with atomic_file(_place()) as path:
+            path.write_text(json.dumps(_readings()), encoding="utf-8")
+    except OSError:  # a read-only home: the next process parses again
+        return
+    _new.clear()

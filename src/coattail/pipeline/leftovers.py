@@ -1,0 +1,45 @@
+"""Results of variants that params.yaml no longer has."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+from coattail.pipeline.candidates import RANKERS, stages_before_evaluation
+
+log = logging.getLogger("coattail")
+
+FOLDERS = {
+    "plt": ("build_plt",),
+    "augmented": ("augment_tails",),
+    "models": RANKERS,
+    "ranked": RANKERS,
+}
+"""Folders of data/ with one entry per variant, and the stages whose variants they are."""
+
+
+def leftovers(params: dict[str, Any], data: Path = Path("data")) -> list[Path]:
+    """Entries of data/ that no stage of params.yaml makes."""
+    found: list[Path] = []
+    expected = {"runs": {f"{address}.json" for address in stages_before_evaluation(params)}}
+    for folder, stages in FOLDERS.items():
+        expected[folder] = {name for stage in stages for name in params.get(stage) or {}}
+    for folder, names in expected.items():
+        there = [path for path in sorted((data / folder).glob("*")) if path.name[0] != "."]
+        found += [path for path in there if path.name not in names]
+    return found
+
+
+def remove_leftovers(params: dict[str, Any], data: Path = Path("data")) -> list[Path]:
+    """Delete them and return their paths.
+
+    Stages that read a whole folder (all rankings, all results) would otherwise depend on what
+    happened to be left there. DVC has the files in its cache, so nothing is lost.
+    """
+    found = leftovers(params, data)
+    for path in found:
+        log.info("removed %s: params.yaml has no such variant", path)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return found
