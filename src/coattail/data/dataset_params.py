@@ -101,8 +101,6 @@ class DatasetParams(Params):
     def _fits_its_format(self) -> DatasetParams:
         if (self.format == "demo") != (self.demo is not None):
             raise ValueError("format demo goes with a `demo:` section, and only format demo does")
-        if self.demo and (self.demo.A, self.demo.B) != (self.propensity.A, self.propensity.B):
-            raise ValueError("propensity and demo must have the same A and B: change both")
         names = [file.name for file in self.files.values()]
         if len(set(names)) < len(names):
             raise ValueError("two files have the same name; both live in data/raw")

@@ -39,8 +39,6 @@ class DemoParams(Params):
     sentences: float = Field(2.0, ge=1, le=50, description="mean number of sentences per topic")
     zipf: float = Field(0.75, ge=0, le=2, description="topic of rank r is drawn as r^-zipf")
     twins: float = Field(0.5, ge=0, le=1, description="share of topics that differ by order only")
-    A: float = Field(0.55, ge=0, le=1, description="propensity constant A of the label loss")
-    B: float = Field(1.5, ge=0.1, le=100, description="propensity constant B of the label loss")
 
 
 # The grammar. It shapes how hard the corpus is and is no business of an experiment.
@@ -55,8 +53,11 @@ CHUNK = 2048  # texts per random stream and per write; a constant, since bytes d
 SPLITS = ("train", "valid", "test")
 
 
-def generate(params: DemoParams, folder: Path) -> dict[str, str]:
-    """Write train, valid, test and truth.json into ``folder``; returns file names by role."""
+def generate(params: DemoParams, folder: Path, A: float = 0.55, B: float = 1.5) -> dict[str, str]:
+    """Write train, valid, test and truth.json into ``folder``; returns file names by role.
+
+    Labels are lost with the propensity that the constants ``A`` and ``B`` give.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng([params.seed, 0])
@@ -65,7 +66,7 @@ def generate(params: DemoParams, folder: Path) -> dict[str, str]:
     topics = {s: _draw_topics(params, tree, i, sizes[s]) for i, s in enumerate(SPLITS)}
     complete = {s: _complete(tree, topics[s]) for s in SPLITS}
     known = counts(complete["train"]) + counts(complete["valid"])
-    p = propensities(known, params.train + params.valid, params.A, params.B)
+    p = propensities(known, params.train + params.valid, A, B)
     files = {split: f"{split}.jsonl.gz" for split in SPLITS} | {"truth": "truth.json"}
     for i, split in enumerate(SPLITS):
         rng = np.random.default_rng([params.seed, 2, i])
@@ -77,8 +78,9 @@ def generate(params: DemoParams, folder: Path) -> dict[str, str]:
             gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as file,
         ):
             _write(params, tree, i, topics[split], observed, complete[split], file)
+    made_with = params.model_dump() | {"A": A, "B": B}
     with atomic_file(folder / files["truth"]) as temporary:
-        temporary.write_text(_truth(params, tree, known, p), encoding="utf-8")
+        temporary.write_text(_truth(made_with, tree, known, p), encoding="utf-8")
     return files
 
 
@@ -101,12 +103,12 @@ def propensities(
 
 
 def _truth(
-    params: DemoParams, tree: Taxonomy, known: NDArray[np.int64], p: NDArray[np.float64]
+    made_with: dict[str, float], tree: Taxonomy, known: NDArray[np.int64], p: NDArray[np.float64]
 ) -> str:
     """What only the generator knows, as JSON."""
     phrases = [[tree.words[a], tree.words[b]] for a, b in tree.phrase.tolist()]
     content = {
-        "params": params.model_dump(),
+        "params": made_with,
         "labels": tree.names,
         "parent": tree.parent.tolist(),
         "twin": tree.twin.tolist(),

@@ -66,7 +66,7 @@ def acquire(
     with _space_errors(folder), atomic_folder(folder) as temporary:
         files: dict[str, FileParams] = {}
         if dataset.demo is not None:
-            made = generate(dataset.demo, temporary)
+            made = generate(dataset.demo, temporary, dataset.propensity.A, dataset.propensity.B)
             files = {role: FileParams(name=name) for role, name in made.items()}
         else:
             files = _bring(_dataset_bundle(dataset), temporary, fetched)

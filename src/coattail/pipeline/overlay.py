@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import io
 import re
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import Comment, CommentedMap
 
 from coattail.config import PARAMS, read_yaml, suggestion
 from coattail.errors import ConfigError
@@ -17,6 +19,8 @@ from coattail.files import atomic_file
 CONF = Path("conf")
 SECTION = re.compile(r"^((?: |\w+: \{\}).*)\n(?=\w+:(?: +#| \{\}|$))", re.MULTILINE)
 """The end of a section with the start of the next right behind it."""
+ASTRAY = re.compile(r"^( +[\w.-]+:)\n +(#.*)$", re.MULTILINE)
+"""A comment behind a variant that had an anchor, which ruamel puts on the next line."""
 REPLACED = ("dataset", "vectors")
 """Sections that an overlay replaces as a whole: half of two datasets is no dataset."""
 
@@ -58,7 +62,7 @@ def merge(name: str, data: str | None) -> tuple[str, str]:
     overlay = yaml.load(overlay_text)
     for section, values in overlay.items():
         if section not in REPLACED:
-            _merge_section(content, section, values)
+            _merge_section(content, section, _written_out(values))
     if data is not None:
         section = "vectors" if "vectors" in overlay else "dataset"
         content[section]["source"] = data
@@ -66,7 +70,7 @@ def merge(name: str, data: str | None) -> tuple[str, str]:
     yaml.dump(content, text)
     check(YAML(typ="safe", pure=True).load(text.getvalue()), f"params.yaml with {name}")
     # A variant that is taken out takes the blank line behind it along.
-    return before, SECTION.sub(r"\1\n\n", text.getvalue())
+    return before, ASTRAY.sub(r"\1  \2", SECTION.sub(r"\1\n\n", text.getvalue()))
 
 
 def _null(representer: Any, _: None) -> Any:
@@ -94,6 +98,19 @@ def _lines_of(lines: list[str], section: str) -> tuple[int, int] | None:
     while end > start + 1 and (not lines[end - 1] or lines[end - 1][0] == "#"):
         end -= 1
     return start, end
+
+
+def _written_out(node: Any) -> Any:
+    """The same without anchors: what a variant shares with another becomes its own.
+
+    Otherwise `dvc exp run -S` of one variant would change all that share its values.
+    """
+    if not isinstance(node, CommentedMap):
+        return deepcopy(node)
+    shared = [key for other in node.merge for key in other]
+    plain = CommentedMap((key, _written_out(node[key])) for key in [*shared, *node])
+    setattr(plain, Comment.attrib, node.ca)
+    return plain
 
 
 def _merge_section(content: Any, section: str, values: Any) -> None:
