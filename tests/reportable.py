@@ -81,7 +81,7 @@ def workspace(folder: Path) -> Path:
         parse(content["evaluate"], EvaluateParams, "evaluate"),
     )
     scored.write(data / "evaluation", folder / "metrics", folder / "plots")
-    _leave_records(data / "runs", content)
+    _leave_results(data, content)
     return folder
 
 
@@ -154,7 +154,7 @@ def _keep(data: Path, name: str, split: str, top: TopK) -> None:
     top.save(data / "ranked" / name / f"{split}.npz")
 
 
-def _leave_records(folder: Path, content: dict) -> None:
+def _leave_results(data: Path, content: dict) -> None:
     for address in stage_addresses(content):
         stage, _, variant = address.partition("@")
         given = (content.get(stage) or {}).get(variant, {}) if variant else {}
@@ -162,4 +162,6 @@ def _leave_records(folder: Path, content: dict) -> None:
         record = RunRecord(stage, variant or None, given, 0, 12_340, "FINISHED", tags=tags)
         if stage == "train_deep":
             record.history = [Point("valid_ndcg_at_5", 50.0 + step, step, 0) for step in range(3)]
-        record.save(folder)
+        record.result().save(data)
+        journal = data.parent / ".dvc" / "tmp" / "coattail" / "journal"
+        record.save(journal / f"{record.result().md5}.json")

@@ -7,7 +7,8 @@ import pytest
 
 from coattail.config import read_yaml
 from coattail.errors import ConfigError
-from coattail.pipeline.candidates import candidates, remove_strays, stage_addresses
+from coattail.pipeline.candidates import candidates, stage_addresses
+from coattail.pipeline.leftovers import leftovers, remove_leftovers
 from coattail.pipeline.schema import check
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,15 +63,15 @@ def test_a_candidate_knows_what_made_it(params):
     assert candidates(params)["dismec-rerank"].family == "linear"
 
 
-def test_strays_are_what_params_no_longer_name(params, tmp_path):
+def test_leftovers_are_what_params_no_longer_name(params, tmp_path):
     for path in ("ranked/dismec/x", "ranked/old/x", "runs/download.json", "runs/rerank@old.json"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("")
-    strays = [tmp_path / "ranked/old", tmp_path / "runs/rerank@old.json"]
-    assert remove_strays(params, "ranked", "runs", data=tmp_path, dry_run=True) == strays
-    assert strays[0].exists()
-    remove_strays(params, "ranked", "runs", data=tmp_path)
-    assert not any(path.exists() for path in strays)
+    old = [tmp_path / "runs/rerank@old.json", tmp_path / "ranked/old"]
+    assert leftovers(params, tmp_path) == old
+    assert old[0].exists()
+    assert remove_leftovers(params, tmp_path) == old
+    assert not any(path.exists() for path in old)
     assert (tmp_path / "ranked/dismec/x").exists()
 
 

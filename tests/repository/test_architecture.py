@@ -1,7 +1,11 @@
-"""The rules of the house: floors, declared dependencies and paths, README, schema."""
+"""The rules of the house: layers of rooms, declared dependencies and paths, README, schema."""
 
 from __future__ import annotations
 
+import ast
+import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,24 +13,20 @@ from pathlib import Path
 import pytest
 
 from coattail.config import read_yaml
+from coattail.pipeline import code_digest
 from coattail.pipeline.candidates import RANKERS, VARIANTS
 from coattail.pipeline.schema import SECTIONS, check
-from tests.architecture import (
-    FLOORS,
-    ROOT,
-    floor_name,
-    imports,
-    modules,
-    source_dependencies,
-    touched_paths,
-)
+from coattail.pipeline.stage_result import LATE
+from tests.architecture import ROOT, private_imports, touched_paths
 
 PIPELINE = read_yaml(ROOT / "dvc.yaml")
 STAGES = PIPELINE["stages"]
 OWN_SECTION = {"download": "dataset"}
 """Stages whose section is not called like the stage."""
 LAST = {"report", "publish"}
-"""Stages that read all run records, so they cannot leave one."""
+"""Stages that read the results of all others, so they leave none."""
+NO_RUN = {"code", "candidates"}
+"""Stages that only keep the books: no params of their own, no run in MLflow."""
 
 
 def definition(stage: str) -> dict:
@@ -46,52 +46,95 @@ def test_every_stage_of_the_mission_is_there():
     assert set(mission.split()) | {"evaluate", "publish"} <= set(STAGES)
 
 
-@pytest.mark.parametrize("module", sorted(modules()))
-def test_imports_point_down(module):
-    if module == "coattail":
-        return
-    own = FLOORS[floor_name(module)]
-    for other in imports(modules()[module]):
-        if other.startswith("coattail.") and floor_name(other) != floor_name(module):
-            assert FLOORS[floor_name(other)] <= own, f"{module} imports {other} from above"
+def test_imports_keep_the_contracts_of_the_rooms():
+    # The contracts stand in pyproject.toml; `lint-imports` is a part of `make check`, too.
+    words = [Path(sys.executable).parent / "lint-imports", "--no-cache"]
+    env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize(("library", "home"), [("mlflow", "tracking"), ("torch", "deep")])
-def test_only_one_package_imports(library, home):
-    for name, path in modules().items():
-        roots = {imported.split(".")[0] for imported in imports(path)}
-        inside = name.startswith(f"coattail.{home}")
-        assert library not in roots or inside, f"{name} imports {library}"
+@pytest.mark.parametrize(
+    ("room", "line"),
+    [
+        ("data", "def f():\n    from coattail.models.linear import ovr"),
+        ("kernels", "from coattail.arrays import TopK"),
+        ("serving", "import mlflow"),
+        ("evaluation", "def f():\n    import torch"),
+        ("models/deep/nets", "from coattail.models.deep.training import loop"),
+        ("report", "from coattail.cli import main"),
+        ("", "from coattail import cli"),
+    ],
+)
+def test_an_import_against_a_contract_is_found(room, line, tmp_path):
+    for name in ("src", "stages", "pyproject.toml"):
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, tmp_path / name)
+    (tmp_path / "src" / "coattail" / room / "planted.py").write_text(f"{line}\n")
+    words = [Path(sys.executable).parent / "lint-imports", "--no-cache"]
+    env = os.environ | {"PYTHONPATH": f"{tmp_path / 'src'}{os.pathsep}{tmp_path}"}
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout
+    assert "planted" in done.stdout
 
 
-def test_kernels_import_nothing_of_ours():
-    for name, path in modules().items():
-        if floor_name(name) == "kernels":
-            ours = {i for i in imports(path) if i.startswith("coattail")}
-            assert all(i.startswith("coattail.kernels") for i in ours), name
+def test_no_room_takes_private_names_of_another():
+    for name, path in code_digest.modules().items():
+        room = f"{name}.x".split(".")[1]
+        assert not private_imports(path.read_text(encoding="utf-8"), room), name
 
 
-def test_stages_import_no_other_stage():
-    for path in (ROOT / "stages").glob("*.py"):
-        assert not {i for i in imports(path) if i.startswith("stages.")}, path
+def test_every_room_says_what_it_is_for_and_names_its_face():
+    for path in (ROOT / "src" / "coattail").rglob("__init__.py"):
+        words = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        assert words, path
+        if path.parent.name != "coattail":
+            assert "Face:" in words, f"{path} does not name what others use of it"
+            face = words.partition("Face:")[2]
+            for name in re.findall(r"`(\w+)", face):
+                there = [path.parent / name, path.parent / f"{name}.py"]
+                here = f"def {name}(" in path.read_text(encoding="utf-8")
+                assert here or any(one.exists() for one in there), f"{path}: {name}"
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_declared_code_is_the_code_used(stage):
-    declared = sorted(p for p in paths(stage, "deps") if p.endswith(".py"))
-    actual = source_dependencies(stage)
-    lines = "\n".join(f"      - {path}" for path in actual)
-    assert declared == actual, f"paste into dvc.yaml, stage {stage}, deps:\n{lines}"
+def test_no_two_modules_and_no_two_classes_have_one_name():
+    stems = [path.stem for path in code_digest.modules().values() if path.stem != "__init__"]
+    assert not {stem for stem in stems if stems.count(stem) > 1}
+    classes = [
+        node.name
+        for path in code_digest.modules().values()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert not {name for name in classes if classes.count(name) > 1}
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "code"])
+def test_every_stage_depends_on_the_digest_of_its_code(stage):
+    assert f"data/code/{stage}.txt" in paths(stage, "deps")
+    named = {path for path in paths(stage, "deps") if path.startswith(("src", "stages"))}
+    assert not named, f"{stage} names {named}: its digest has them"
+
+
+def test_the_stage_code_writes_a_digest_for_every_other_stage():
+    assert paths("code", "deps") == {"src", "stages", "requirements.lock"}
+    assert paths("code", "outs") == {f"data/code/{s}.txt" for s in STAGES if s != "code"}
+    assert {s for s in STAGES if s != "code"} == set(code_digest.stages())
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_declared_paths_are_the_paths_touched(stage):
+    # The library reads and writes results of stages and digests of code, no script names them.
+    aside = ("data/runs", "data/code", "data/evaluate.json")
     declared = {
         p
         for p in paths(stage, "deps", "outs", "metrics", "plots")
-        if p.startswith(("data", "metrics", "plots")) and not p.startswith("data/runs")
+        if p.startswith(("data", "metrics", "plots")) and not p.startswith(aside)
     }
-    touched = {p for p in touched_paths(stage) if not p.startswith("data/runs")}
+    touched = {p for p in touched_paths(stage) if not p.startswith(aside)}
     # A script may hand on a whole folder (data/features) of which it declares the parts it reads;
     # repository/test_pipeline.py watches which files are really opened.
     missing = {t for t in touched if not any(_covers(d, t) or _covers(t, d) for d in declared)}
@@ -108,6 +151,9 @@ def _covers(folder: str, path: str) -> bool:
 def test_every_stage_has_the_shape_of_the_house(stage):
     do = definition(stage)
     assert do["desc"].endswith(".")
+    if stage in NO_RUN:
+        assert do["cmd"] == f"python -m stages.{stage}"
+        return
     section = OWN_SECTION.get(stage, stage)
     if stage in VARIANTS:
         assert STAGES[stage]["foreach"] == f"${{{stage}}}"
@@ -117,32 +163,27 @@ def test_every_stage_has_the_shape_of_the_house(stage):
     else:
         assert do["cmd"] == f"python -m stages.{stage}"
         assert section in do["params"]
-        record = f"data/runs/{stage}.json"
-    assert (record in paths(stage, "outs")) == (stage not in LAST)
+        record = LATE.get(stage, f"data/runs/{stage}.json")
+    assert (str(record) in paths(stage, "outs")) == (stage not in LAST)
 
 
 def test_stages_over_all_candidates_follow_the_sections_that_define_them():
     # Otherwise a variant taken out of params.yaml would stay in the leaderboard.
-    assert set(RANKERS) <= set(definition("evaluate")["params"])
+    assert set(definition("candidates")["params"]) == set(VARIANTS)
+    assert "data/candidates.json" in paths("evaluate", "deps")
     assert set(RANKERS) <= set(definition("report")["params"])
     assert set(SECTIONS) == set(definition("publish")["params"])
 
 
-def test_only_the_last_stages_read_run_records():
+def test_only_stages_at_the_end_read_the_results_of_others():
     readers = {s for s in STAGES if any(p.startswith("data/runs") for p in paths(s, "deps"))}
-    assert readers == LAST
-
-
-def test_the_report_declares_what_its_page_is_made_of():
-    folder = ROOT / "src" / "coattail" / "report"
-    pieces = {p for p in folder.iterdir() if p.suffix in (".html", ".css", ".js", ".gz")}
-    assert {str(p.relative_to(ROOT)) for p in pieces} <= paths("report", "deps")
+    assert readers == LAST | {"candidates"}
 
 
 def test_gpu_stages_declare_themselves():
     gpu = {s for s in STAGES if definition(s).get("meta", {}).get("resources", {}).get("gpu")}
     assert gpu == {"train_deep", "transfer"}
-    tracked = {p for stage in STAGES for p in definition(stage)["params"]}
+    tracked = {p for stage in STAGES for p in definition(stage).get("params", [])}
     assert not {"device", "threads"} & tracked, "a device in the params would split the cache"
 
 

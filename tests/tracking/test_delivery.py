@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -17,13 +18,21 @@ import requests
 
 from coattail import tracking
 from coattail.pipeline import result_params
-from coattail.tracking import delivery, store
+from coattail.tracking import delivery, journal, store
 from coattail.tracking.publishing import gather
 from coattail.tracking.publishing.publish import publish
-from coattail.tracking.record import RunRecord
 from coattail.tracking.store import KIND, Store
 from tests import services
-from tests.tracking.test_stage_runs import PARAMS, STAGES, Toy, everything, kinds, run_stage, shown
+from tests.tracking.test_stage_runs import (
+    PARAMS,
+    STAGES,
+    Toy,
+    everything,
+    kinds,
+    left_by,
+    run_stage,
+    shown,
+)
 
 pytestmark = pytest.mark.services
 
@@ -117,7 +126,7 @@ def test_a_server_away_for_the_whole_run_gets_it_later_once(project, server, mon
         for step in range(30):
             run.log({"loss": float(step)}, step)
         run.note(device="cpu")
-    record = RunRecord.load(Path("data/runs/train_deep@x.json"))
+    record = left_by("train_deep@x")
     assert record.run_id is None
     assert len(record.history) == 30
     assert len(delivery.waiting()) == 1
@@ -296,11 +305,12 @@ def test_results_made_without_a_server_are_shown_later_once_as_they_were_made(pr
     toy = replace(shown(records), dataset=project.name)
     monkeypatch.setattr(gather, "gather", lambda *_: toy)
     monkeypatch.setattr(gather, "load", lambda *_: result_params.PublishParams())
-    result = gather.show(result_params.PublishParams())
-    assert result["parent_run_id"] is None
-    assert result["best"] == "dismec"
-    Path("data/published.json").write_text(json.dumps(result))
-    made_at = result["made"]["git.commit"]
+    text = gather.show(result_params.PublishParams())
+    assert json.loads(text)["best"] == "dismec"
+    Path("data/published.json").write_text(text)
+    facts = journal.publication(hashlib.md5(text.encode()).hexdigest())
+    assert facts["parent_run_id"] is None
+    made_at = facts["made"]["git.commit"]
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "later"], check=True)
     monkeypatch.delenv("MLFLOW_TRACKING_URI")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +14,12 @@ import pytest
 
 from coattail import tracking
 from coattail.config import Params
+from coattail.models.deep.training import curve
 from coattail.pipeline.candidates import candidates
+from coattail.pipeline.stage_result import StageResult, flatten
+from coattail.tracking import journal
 from coattail.tracking.publishing.publish import Shown, open_parents, publish
-from coattail.tracking.record import RunRecord, flatten, git_tags
+from coattail.tracking.record import RunRecord, git_tags
 from coattail.tracking.store import KIND, Store, data_hash, pipeline_key
 
 PARAMS = {
@@ -48,7 +53,12 @@ def run_stage(address: str, **metrics: float) -> RunRecord:
     name, _, variant = address.partition("@")
     with tracking.stage(name, variant or None, Toy()) as run:
         run.metrics(metrics)
-    return RunRecord.load(Path(f"data/runs/{address}.json"))
+    return left_by(address)
+
+
+def left_by(address: str) -> RunRecord:
+    """The run that left the result of a stage."""
+    return journal.record_of(StageResult.load(Path(f"data/runs/{address}.json")))
 
 
 def everything(store: Store) -> list:
@@ -74,8 +84,63 @@ def test_a_curve_holds_what_was_learned_and_not_how_fast(project):
     with tracking.stage("train_deep", "toy", Toy()) as run:
         for step, speed in enumerate((523.4, 611.9)):
             run.log({"loss": 0.5 / (step + 1), "texts_per_second": speed}, step)
-        run.curve("curve.csv")
+        curve.write("curve.csv", run.computed)
     assert Path("curve.csv").read_text() == "step,loss\n0,0.5\n1,0.25\n"
+
+
+def test_a_result_holds_what_another_run_repeats_and_its_journal_the_rest(project):
+    path = Path("data/runs/train_deep@toy.json")
+    written = []
+    for speed in (523.4, 611.9):
+        with tracking.stage("train_deep", "toy", Toy()) as run:
+            run.log({"loss": 0.5, "texts_per_second": speed}, step=0)
+            run.metrics({"weights": 3, "valid_seconds": speed})
+            run.found(calibration="plain")
+            run.note(device="cpu")
+        written.append(path.read_bytes())
+    assert written[0] == written[1]
+    result = StageResult.load(path)
+    assert result.metrics == {"weights": 3}
+    assert [(one.key, one.value, one.step) for one in result.history] == [("loss", 0.5, 0)]
+    assert result.facts == {"calibration": "plain"}
+    assert result.md5 == hashlib.md5(written[0]).hexdigest()
+    record = journal.record_of(result)
+    assert {"weights", "valid_seconds", "seconds"} <= set(record.metrics)
+    assert record.tags["device"] == "cpu"
+    assert record.tags["machine.host"]
+    run = Store("toy").client.get_run(record.run_id)
+    assert run.data.tags["coattail.result"] == result.md5
+    assert run.data.tags["calibration"] == "plain"
+
+
+def test_a_result_without_a_journal_is_found_in_the_store_by_its_md5(project):
+    records = {address: run_stage(address, size=1.0) for address in STAGES}
+    shutil.rmtree(journal.folder())
+    bare = {address: left_by(address) for address in STAGES}
+    assert not any(record.known for record in bare.values())
+    result = publish(Store("toy"), shown(bare), key="another execution")
+    assert set(result["stages"].values()) == {"cached"}
+    assert kinds(Store("toy")).count("stage") == len(STAGES), "none is shown twice"
+    for address, record in records.items():
+        assert bare[address].run_id == record.run_id
+        assert bare[address].ended == record.ended
+        assert left_by(address).tags["machine.host"] == record.tags["machine.host"]
+
+
+def test_a_result_that_nobody_here_knows_is_shown_without_times(project, monkeypatch):
+    for address in STAGES:
+        run_stage(address, size=1.0)
+    shutil.rmtree(journal.folder())
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project}/other.db")
+    for times in (1, 2):  # the second publication finds what the first has shown
+        bare = {address: left_by(address) for address in STAGES}
+        result = publish(Store("toy"), shown(bare), key=f"sync:{times}")
+        opened = Store("toy")
+        assert kinds(opened).count("stage") == len(STAGES)
+    run = opened.client.get_run(result["candidates"]["dismec"])
+    assert "train_seconds" not in run.data.metrics
+    origin = json.loads(run.data.tags["lineage.train_linear/dismec"])
+    assert origin["host"] == "unknown"
 
 
 def test_a_stage_is_a_child_run_with_params_metrics_and_environment(project):
@@ -84,7 +149,7 @@ def test_a_stage_is_a_child_run_with_params_metrics_and_environment(project):
         run.log({"loss": 0.25}, step=2)
         run.metrics({"weights": 10})
         run.note(device="cpu")
-    record = RunRecord.load(Path("data/runs/train_linear@dismec.json"))
+    record = left_by("train_linear@dismec")
     store = Store("toy")
     child = store.client.get_run(record.run_id)
     assert child.info.status == "FINISHED"

@@ -1,1 +1,4 @@
-"""The `coattail` command; each command imports what it needs, so that --help is instant."""
+"""The `coattail` command; each command imports what it needs, so that --help is instant.
+
+Face: `main.main`.
+"""

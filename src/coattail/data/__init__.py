@@ -1,1 +1,4 @@
-"""From a dataset's name to arrays: download, read, preprocess, `Features`, augment."""
+"""From a dataset's name to arrays: download, read, preprocess, augment.
+
+Face: `download.acquire`, `preprocess.prepare`, `features.Features`, `augment.augment`.
+"""

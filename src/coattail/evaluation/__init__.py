@@ -1,1 +1,4 @@
-"""How good a ranking is: metrics, intervals, every candidate scored, the leaderboard."""
+"""How good a ranking is: metrics, intervals, all candidates scored, the leaderboard.
+
+Face: `metrics`, `scoring.evaluate`, `leaderboard`, `plots`.
+"""

@@ -1,4 +1,7 @@
-"""Numba kernels: plain arrays in, preallocated arrays out; they import nothing of ours."""
+"""Compiled loops: plain arrays in, preallocated arrays out; they import nothing of ours.
+
+Face: every module; `solvers` for binary problems, `runtime` for caches, threads and memory.
+"""
 
 from numba import config
 

@@ -1,1 +1,4 @@
-"""Everything with fit, predict, save and load: linear, deep, and models of rankings."""
+"""Everything with fit, predict, save and load.
+
+Face: `linear`, `ranking` (models that read rankings), `deep`.
+"""

@@ -1,1 +1,5 @@
-"""What params.yaml means: sections, overlays, candidates, and how a stage starts."""
+"""What params.yaml means, and how a stage starts and what it leaves.
+
+Face: `candidates.candidates`, `schema.check`, `overlay.use`, `runner.run`,
+`stage_result.StageResult`, `code_digest`.
+"""

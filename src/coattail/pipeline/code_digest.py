@@ -89,8 +89,14 @@ def text(stage: str) -> str:
     return "\n".join(lines(stage)) + "\n"
 
 
-def check(stage: str, folder: Path = FOLDER) -> None:
+def check_script(script: Path) -> None:
     """Refuse to run a stage whose code is not the one that DVC has noted."""
+    if script.parent == ROOT / "stages" and script.stem not in NOT_A_STAGE:
+        check(script.stem)
+
+
+def check(stage: str, folder: Path = FOLDER) -> None:
+    """Compare the code of a stage with its digest in ``folder``."""
     path = folder / f"{stage}.txt"
     noted = path.read_text(encoding="utf-8") if path.exists() else ""
     now = text(stage)

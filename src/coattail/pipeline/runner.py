@@ -68,9 +68,7 @@ def run(main: Callable[..., None]) -> None:
     # DVC and job schedulers stop a stage with SIGTERM; unwinding lets the run be closed properly.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        stage = Path(sys.argv[0]).stem
-        if stage not in code_digest.NOT_A_STAGE:
-            code_digest.check(stage)
+        code_digest.check_script(Path(sys.argv[0]))
         limit_threads(settings().threads)
         main(*sys.argv[1:])
     except CoattailError as error:

@@ -1,1 +1,4 @@
-"""One self-contained page about a run: collected from data/, written as data/report/report.html."""
+"""One self-contained page about a run, and the same in a terminal.
+
+Face: `collect.collect`, `page.write`, `terminal`.
+"""

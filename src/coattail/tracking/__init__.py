@@ -1,4 +1,7 @@
-"""The tie between DVC and MLflow; the only package that imports mlflow, and only when used."""
+"""The tie between DVC and MLflow; the only room that imports mlflow, and only when used.
+
+Face: `stage` (here), `journal`, `store.open_store`, `delivery`, `publishing`.
+"""
 
 from __future__ import annotations
 

@@ -175,6 +175,10 @@ def own_run(store: Store, record: RunRecord) -> Any | None:
     return kept
 
 
+ELSEWHERE = "coattail.elsewhere"
+"""Tag of a run that shows a result whose times and machine nobody here knew."""
+
+
 def _same_result(store: Store, record: RunRecord) -> Any | None:
     """The first run of anybody that computed what this record holds."""
     found = store.search(
@@ -182,7 +186,8 @@ def _same_result(store: Store, record: RunRecord) -> Any | None:
         f"tags.`{KIND}` = 'stage'",
         "attributes.status = 'FINISHED'",
     )
-    return found[-1] if found else None
+    computed = [run for run in found if ELSEWHERE not in run.data.tags]
+    return next(reversed([*found, *computed]), None)
 
 
 FOREIGN = ("mlflow.", "coattail.")
@@ -211,9 +216,10 @@ def complete(store: Store, record: RunRecord, parent: str) -> tuple[str, str]:
         run = own_run(store, record)
         if run is None:
             how = "delivered" if record.known and not record.run_id else "replayed"
-            run_id = _create(store, record, parent, {f"coattail.{how}": "true"})
+            tags = {f"coattail.{how}": "true"} | ({} if record.known else {ELSEWHERE: "true"})
+            run_id = _create(store, record, parent, tags)
     if run is not None:
-        if not record.known:
+        if not record.known and ELSEWHERE not in run.data.tags:
             _learn(record, run)
         run_id = run.info.run_id
         parent = run.data.tags.get("mlflow.parentRunId", parent)

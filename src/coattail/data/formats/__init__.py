@@ -1,1 +1,4 @@
-"""Readers and writers of files: documents, the XMC format, lines, word vectors."""
+"""Readers and writers of files: documents, the XMC format, lines, word vectors.
+
+Face: `documents`, `xmc.read_xmc`, `lines`, `word_vectors`.
+"""

@@ -1,1 +1,4 @@
-"""Binary linear problems, compiled: squared hinge (active sets, in lockstep), logistic."""
+"""Binary linear problems, compiled: squared hinge (by active sets, in lockstep), logistic.
+
+Face: `active_set.train`, `lockstep`, `logistic`.
+"""

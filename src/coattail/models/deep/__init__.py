@@ -1,1 +1,4 @@
-"""Deep models; the only package that imports torch (and only in its modules, not here)."""
+"""Networks; the only room that imports torch (in its modules, not here).
+
+Face: `deep_models` (make and load by name), `deep_params.DeepParams`, `transfer`, `device.resolve`.
+"""

@@ -1,1 +1,4 @@
-"""Linear models: one-vs-rest, probabilistic label trees, instance trees."""
+"""Linear models: one-vs-rest, label trees, instance trees, nearest texts.
+
+Face: `linear_models` (make, fit, load by name), `linear_params.LinearParams`.
+"""

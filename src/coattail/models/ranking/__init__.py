@@ -1,1 +1,4 @@
-"""Models that read rankings: calibration, rerank, ensembles, boosted evidence."""
+"""Models that read rankings: calibration, reranking, ensembles.
+
+Face: `rerank.Reranker`, `ensemble.Ensemble`, `trade_off.RerankParams`.
+"""

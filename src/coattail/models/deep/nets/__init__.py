@@ -1,1 +1,4 @@
-"""Networks and their parts: tensors in, tensors out; no files, no training."""
+"""Networks and their parts: tensors in, tensors out; no files, no training.
+
+Face: `layers`, `loss`, and a module per network.
+"""

@@ -1,1 +1,4 @@
-"""How one network is fitted: the loop, its start, optimiser, threads, processes."""
+"""How one network is fitted: where it starts, the loop, the optimiser, processes.
+
+Face: `fitting`, `loop.train`, `processes`, `curve.write`.
+"""

@@ -10,7 +10,7 @@ from typing import Protocol
 from coattail.files import atomic_file
 
 
-class Logged(Protocol):
+class Value(Protocol):
     """One value of a figure along the way."""
 
     @property
@@ -23,7 +23,7 @@ class Logged(Protocol):
     def step(self) -> int: ...
 
 
-def write(path: str | Path, history: Iterable[Logged]) -> None:
+def write(path: str | Path, history: Iterable[Value]) -> None:
     """A column per figure, an empty cell where a step has none."""
     history = list(history)
     keys = list(dict.fromkeys(point.key for point in history))
