@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := true
 
-.PHONY: help setup repro test check format ui team-server bench clean
+.PHONY: help setup repro status test check format ui team-server bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,14 +21,19 @@ repro: setup ## Run every stage that is out of date, then show the leaderboard
 	@echo
 	@echo "Look closer:  coattail report --open   make ui (MLflow in the browser)   dvc plots show   coattail --help"
 
+status: setup ## Say what `make repro` would run, edits of code included
+	@dvc repro --quiet code
+	@dvc status
+
 test: setup ## Run the tests
 	@echo "coattail: pytest"
 	@python -m pytest -n 2 --dist loadfile
 
-check: setup ## Lint, format and type checks
+check: setup ## Lint, format, types, and who may import whom
 	ruff check .
 	ruff format --check .
 	mypy
+	PYTHONPATH=src:. lint-imports
 
 format: setup ## Mend what ruff can mend
 	ruff check --fix .
@@ -46,5 +51,5 @@ bench: setup ## Run the benchmarks that need no peer (see benchmarks/README.md)
 	@for file in read_xmc metrics demo_baseline; do echo "== benchmarks/$$file.py"; python benchmarks/$$file.py || exit 1; done
 
 clean: ## Remove the environment and the caches of tools (never data or results)
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src stages tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -227,3 +227,10 @@ def test_nothing_of_this_machine_or_of_a_registry_is_in_the_project():
         if path.is_file() and path.stat().st_size < 1_000_000:
             text = path.read_text(encoding="utf-8", errors="ignore")
             assert not [word for word in forbidden if word in text], name
+
+
+def test_the_page_about_the_architecture_is_made_from_the_code_of_today():
+    words = [sys.executable, "-c", "import architecture as a; t = a.PAGE.read_text();"]
+    words[-1] += "raise SystemExit('run: python scripts/architecture.py' if a.page(t) != t else 0)"
+    done = subprocess.run(words, cwd=ROOT / "scripts", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -126,6 +126,11 @@ def modules() -> dict[str, Path]:
     return found
 
 
+def imports(path: Path) -> list[str]:
+    """Dotted names that a file imports, at its top or inside functions."""
+    return _read(path).imports
+
+
 def reached(start: Path) -> tuple[set[str], set[str]]:
     """Our modules that a file imports directly or through others, and the libraries they import.
 
@@ -134,7 +139,7 @@ def reached(start: Path) -> tuple[set[str], set[str]]:
     known = modules()
     todo, seen, outside = [start], set(), set()
     while todo:
-        for name in _read(todo.pop()).imports:
+        for name in imports(todo.pop()):
             first = name.partition(".")[0]
             if first != "coattail":
                 outside.add(first)

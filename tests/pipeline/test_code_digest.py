@@ -1,0 +1,142 @@
+"""What counts as the code of a stage, and what does not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coattail.errors import CoattailError
+from coattail.pipeline import code_digest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SOURCE = b'''"""About the module."""
+import numpy as np
+from coattail.arrays import TopK
+
+SIZE = 3
+"""Words below a constant."""
+
+
+def f(x: int) -> int:
+    """About the function."""
+    # a comment
+    return x + SIZE
+'''
+
+
+def digest(source: bytes) -> str:
+    return code_digest.read(source)[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"About the module.", b"Other words."),
+        (b"About the function.", b"Other words."),
+        (b"Words below a constant.", b"Other words."),
+        (b"    # a comment\n", b""),
+        (b"return x + SIZE", b"return (\n        x + SIZE\n    )"),
+    ],
+)
+def test_words_and_layout_leave_the_digest_alone(old, new):
+    assert old in SOURCE
+    assert digest(SOURCE.replace(old, new)) == digest(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"SIZE = 3", b"SIZE = 4"),
+        (b"x + SIZE", b"x - SIZE"),
+        (b"x: int", b"x: float"),
+        (b"import TopK", b"import parts"),
+    ],
+)
+def test_what_a_program_does_changes_the_digest(old, new):
+    assert digest(SOURCE.replace(old, new)) != digest(SOURCE)
+
+
+def test_a_description_of_a_parameter_is_code():
+    one, two = b"x = Field(1, description='a')", b"x = Field(1, description='b')"
+    assert digest(one) != digest(two)
+
+
+def test_imports_are_found_at_the_top_and_inside_functions():
+    found = code_digest.read(b"import a.b\ndef f():\n    from c import d\n")[1]
+    assert {"a.b", "c", "c.d"} == set(found)
+
+
+def test_a_stage_reaches_what_its_imports_reach_and_no_plumbing():
+    names, libraries = code_digest.reached(ROOT / "stages" / "build_plt.py")
+    assert {"coattail.labels", "coattail.labels.tree", "coattail.kernels.cluster"} <= names
+    assert not {n for n in names if n.startswith(("coattail.tracking", "coattail.config"))}
+    assert not {name for name in names if name.startswith("coattail.models")}
+    assert {"numpy", "numba"} <= libraries
+
+
+def test_publish_counts_what_mlflow_loads_by_name():
+    names, _ = code_digest.reached(ROOT / "stages" / "publish.py")
+    assert "coattail.tracking.publishing.model_code" in names
+    assert "coattail.serving.tagger" in names
+    assert "coattail.tracking.store" not in names
+
+
+def test_assets_and_settings_of_blas_count():
+    report = code_digest.text("report")
+    assert "src/coattail/report/page.css " in report
+    assert "stages/__init__.py " in report
+
+
+def test_libraries_count_by_the_version_in_the_lock():
+    lines = code_digest.lines("train_linear")
+    locked = code_digest.locked()
+    assert f"numba=={locked['numba']}" in lines
+    assert f"llvmlite=={locked['llvmlite']}" in lines
+    assert not [line for line in lines if line.startswith(("torch==", "mlflow==", "pydantic=="))]
+    assert f"torch=={locked['torch']}" in code_digest.lines("train_deep")
+
+
+def test_a_library_that_nobody_has_judged_is_an_error():
+    with pytest.raises(CoattailError, match="can change a result"):
+        code_digest.packages({"numpy", "strange"})
+
+
+def test_the_digest_is_the_same_with_and_without_what_was_remembered(tmp_path):
+    code = "import sys; from coattail.pipeline import code_digest as c; "
+    code += "print(c.text('rerank')); c.remember()"
+    texts = []
+    for _ in range(2):
+        env = {"PYTHONPATH": str(ROOT / "src"), "XDG_CACHE_HOME": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        texts.append(done.stdout)
+    assert texts[0] == texts[1] == code_digest.text("rerank") + "\n"
+    (kept,) = (tmp_path / "coattail").glob("code-*.json")
+    assert json.loads(kept.read_text())
+
+
+def test_a_broken_memory_is_forgotten(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    place = code_digest._place()
+    place.parent.mkdir(parents=True)
+    place.write_text('{"a": 1')
+    code_digest._readings.cache_clear()
+    assert code_digest._readings() == {}
+    code_digest._readings.cache_clear()
+
+
+def test_a_stage_whose_code_is_not_the_noted_one_refuses_and_names_the_file(tmp_path):
+    noted = tmp_path / "rerank.txt"
+    with pytest.raises(CoattailError, match=r"rerank\.txt is missing.*dvc repro code"):
+        code_digest.check("rerank", tmp_path)
+    noted.write_text(code_digest.text("rerank"))
+    code_digest.check("rerank", tmp_path)
+    line = next(one for one in code_digest.lines("rerank") if "trade_off" in one)
+    noted.write_text(code_digest.text("rerank").replace(line, f"{line.split()[0]} 0123"))
+    with pytest.raises(CoattailError, match=r"trade_off\.py.*dvc repro code"):
+        code_digest.check("rerank", tmp_path)
