@@ -106,7 +106,8 @@ class Clone:
         return digest.hexdigest()
 
 
-def clone_of_the_working_tree(folder: Path) -> Clone:
+def clone_of_the_working_tree(folder: Path, small: bool = True) -> Clone:
+    """The working tree as a repository of its own, of the demo corpus or of a small one."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"],
         cwd=ROOT,
@@ -121,8 +122,9 @@ def clone_of_the_working_tree(folder: Path) -> Clone:
     clone = Clone(folder)
     clone.run("git", "init", "-q")
     clone.commit("clone")
-    clone.edit(SMALL)
-    clone.commit("small corpus")
+    if small:
+        clone.edit(SMALL)
+        clone.commit("small corpus")
     return clone
 
 

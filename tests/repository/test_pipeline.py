@@ -18,6 +18,7 @@ from coattail.data.features import Features
 from coattail.models.linear.linear_params import OvrParams
 from coattail.models.linear.ovr import Ovr
 from coattail.pipeline.candidates import candidates, stage_addresses
+from coattail.pipeline.stage_result import place, results
 from coattail.serving.tagger import Tagger
 from tests.project import ROOT, Clone, clone_of_the_working_tree, stage_sources
 
@@ -83,7 +84,7 @@ def test_stages_open_exactly_the_data_that_dvc_yaml_declares(done):
             opened |= set(path.read_text().splitlines())
         # Files are first written under a hidden temporary name beside the real one.
         opened = {path for path in opened if "/." not in path}
-        declared = [*stage["deps"], *stage["outs"], "data/runs"]
+        declared = [*stage["deps"], *stage["outs"]]
         undeclared = {p for p in opened if not any(_inside(p, folder) for folder in declared)}
         assert not undeclared, f"{address} opens {sorted(undeclared)[:3]} without declaring it"
         data = [p for p in stage["deps"] if p.startswith(("data/", "metrics", "plots"))]
@@ -101,8 +102,7 @@ def _inside(path: str, folder: str) -> bool:
 
 def test_git_sees_only_what_belongs_to_it(done):
     assert done.run("git", "status", "--porcelain") == ""
-    tracked = done.run("git", "ls-files", "data", "plots")
-    assert tracked == ""
+    assert done.run("git", "ls-files", "data", "plots") == "data/README.md\n"
 
 
 def test_what_people_read_makes_sense(done):
@@ -182,13 +182,78 @@ def test_a_refit_ranks_validation_without_it_and_test_with_it(copy, monkeypatch)
     np.testing.assert_array_equal(top.labels, wanted.labels)
 
 
-def test_the_same_seed_gives_the_same_bytes(copy):
+def test_the_same_seed_gives_the_same_bytes_and_leaves_git_clean(copy):
     before = copy.results()
-    shutil.rmtree(copy.folder / "data")
-    shutil.rmtree(copy.folder / ".dvc" / "cache")
+    lock = (copy.folder / "dvc.lock").read_bytes()
+    for name in ("data/features", "data/models", "data/runs", "plots", ".dvc/cache", ".dvc/tmp"):
+        shutil.rmtree(copy.folder / name)
     (copy.folder / "dvc.lock").unlink()
     copy.dvc("repro")
     assert copy.results() == before
+    # Nothing that DVC hashes knows when, where or under which id this ran.
+    assert (copy.folder / "dvc.lock").read_bytes() == lock
+    assert copy.run("git", "status", "--porcelain") == ""
+
+
+def test_the_committed_lock_is_reproduced_to_the_byte(tmp_path):
+    """The linear half, whose bytes are those of any processor; the whole of it: make repro."""
+    clone = clone_of_the_working_tree(tmp_path / "project", small=False)
+    shutil.copy(ROOT / "dvc.lock", clone.folder / "dvc.lock")
+    committed = YAML(typ="safe").load((ROOT / "dvc.lock").read_text())["stages"]
+    wanted = ["train_linear", "rerank@dismec-rerank"]
+    clone.dvc("repro", *wanted)
+    made = YAML(typ="safe").load((clone.folder / "dvc.lock").read_text())["stages"]
+    ran = {path.stem for path in (clone.folder / "data" / "runs").iterdir()} | {"code"}
+    assert {"download", "preprocess", "train_linear@bonsai", "rerank@dismec-rerank"} <= ran
+    for address in sorted(ran):
+        assert made[address] == committed[address], f"{address}: run make repro and commit dvc.lock"
+
+
+def test_a_stage_says_the_md5_that_dvc_keeps(done):
+    lock = YAML(typ="safe").load((done.folder / "dvc.lock").read_text())["stages"]
+    known = results(stage_addresses(done.params()), done.folder / "data")
+    for address, one in known.items():
+        kept = {out["path"]: out["md5"] for out in lock[address]["outs"]}
+        own = str(place(address))
+        assert one.md5 == kept.pop(own)
+        assert one.outs == kept
+
+
+def test_a_comment_reruns_only_code_and_a_change_what_reaches_it(copy):
+    path = copy.folder / "src" / "coattail" / "models" / "ranking" / "trade_off.py"
+    source = path.read_text()
+    path.write_text(source + "\n# a comment\n")
+    output = copy.dvc("repro")
+    assert "Running stage 'code'" in output
+    assert output.count("Running stage") == 1
+    path.write_text(source + "\nSOMETHING = 1\n")
+    # A stage started past `code` would file its results under the code of before.
+    refused = copy.dvc("repro", "-f", "-s", "rerank@dismec-rerank", code=255)
+    assert "trade_off.py" in refused
+    assert "dvc repro code" in refused
+    copy.dvc("repro", "-q", "code")
+    status = copy.dvc("status")
+    assert "rerank@dismec-rerank" in status
+    assert "train_linear" not in status
+    copy.dvc("repro", "rerank@dismec-rerank")
+    path.write_text(source)
+    assert "> python -m stages.rerank" not in copy.dvc("repro")
+
+
+def test_leftovers_of_somebody_else_cost_nothing_and_change_nothing(copy):
+    lock = (copy.folder / "dvc.lock").read_bytes()
+    for name in ("models", "ranked", "plt"):
+        (copy.folder / "data" / name / "former").mkdir()
+        (copy.folder / "data" / name / "former" / "x").touch()
+    shutil.copy(
+        copy.folder / "data/runs/train_linear@dismec.json",
+        copy.folder / "data/runs/train_linear@former.json",
+    )
+    output = copy.dvc("repro")
+    assert output.count("Running stage") == 1
+    assert "Running stage 'candidates'" in output
+    assert not (copy.folder / "data" / "models" / "former").exists()
+    assert (copy.folder / "dvc.lock").read_bytes() == lock
 
 
 def test_a_stage_restored_from_the_run_cache_shows_as_cached(copy):
