@@ -122,7 +122,7 @@ BASE = {"name": "x", "format": "jsonl"}
     [
         ({"format": "demo"}, "format demo goes with"),
         ({"demo": {}}, "format demo goes with"),
-        ({"format": "demo", "demo": {"A": 0.6}}, "same A and B"),
+        ({"format": "demo", "demo": {"A": 0.6}}, "demo.A: unknown parameter"),
         ({"files": {"train": {"name": "a"}, "test": {"name": "a"}}}, "same name"),
         ({"files": {"train": {"name": "a"}}}, "at least train and test"),
         ({"files": {"train": {"name": "a", "sha256": "xyz"}}}, "sha256"),

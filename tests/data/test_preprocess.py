@@ -250,7 +250,7 @@ def test_the_demo_corpus_keeps_its_complete_labels(tmp_path):
     params = DemoParams(train=200, valid=40, test=50, labels=40, words=400)
     files = generate(params, tmp_path / "raw")
     manifest = {"name": "demo", "format": "jsonl", "files": files}
-    manifest["propensity"] = {"A": params.A, "B": params.B}
+    manifest["propensity"] = {"A": 0.55, "B": 1.5}
     (tmp_path / "raw" / "manifest.json").write_text(json.dumps(manifest))
     stats = prepare(tmp_path / "raw", tmp_path / "out", PreprocessParams())
     f = Features(tmp_path / "out")

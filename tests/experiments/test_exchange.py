@@ -325,7 +325,7 @@ def test_experiments_on_a_cluster_of_two_come_back_complete(done, tmp_path, monk
 
 
 def test_an_experiment_that_mlflow_did_not_take_is_said_with_the_remedy(monkeypatch):
-    finished = queue.Finished("c-3", "far", 1.0, b"", {}, shown=False)
+    finished = queue.Finished("c-3", "far", 1.0, b"", {}, {}, shown=False)
     monkeypatch.setattr(queue, "run_all", lambda *_: [("c-3", finished, "")])
     output = CliRunner().invoke(main, ["queue", "-S", "c=3"]).output
     assert "done    c-3  (1 s on far)" in output
