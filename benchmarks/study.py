@@ -13,6 +13,7 @@ averaged over the seeds. Run it again to go on where it stopped.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import shutil
@@ -116,7 +117,13 @@ def run(clone: Path, studied: str, seed: int, target: Path) -> None:
     command(clone, "dvc", "repro", "evaluate")
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(clone / "data" / "evaluation", target)
-    shutil.copytree(clone / "data" / "runs", target / "runs")
+    # The journal knows how long a result took; DVC hashes the result itself, so that has no times.
+    (target / "runs").mkdir()
+    for result in (clone / "data" / "runs").glob("*@*.json"):
+        md5 = hashlib.md5(result.read_bytes(), usedforsecurity=False).hexdigest()
+        entry = clone / ".dvc" / "tmp" / "coattail" / "journal" / f"{md5}.json"
+        if entry.exists():
+            shutil.copy(entry, target / "runs" / result.name)
 
 
 def command(clone: Path, *words: str) -> None:
