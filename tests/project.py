@@ -91,7 +91,7 @@ class Clone:
         }
 
     def results(self) -> str:
-        """A digest of everything computed; run records hold times and ids, so they stay out."""
+        """A digest of everything computed."""
         digest = hashlib.sha256()
         for folder in (
             "data/features",
@@ -99,6 +99,7 @@ class Clone:
             "data/models",
             "data/ranked",
             "data/evaluation",
+            "data/runs",
         ):
             for path in sorted((self.folder / folder).rglob("*")):
                 if path.is_file():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -61,9 +63,10 @@ def test_what_a_program_does_changes_the_digest(old, new):
     assert digest(SOURCE.replace(old, new)) != digest(SOURCE)
 
 
-def test_a_description_of_a_parameter_is_code():
-    one, two = b"x = Field(1, description='a')", b"x = Field(1, description='b')"
-    assert digest(one) != digest(two)
+def test_the_description_of_a_parameter_is_prose_and_its_bounds_are_code():
+    one, two = b"x = Field(1, ge=0, description='a')", b"x = Field(1, ge=0, description='b')"
+    assert digest(one) == digest(two)
+    assert digest(one) != digest(one.replace(b"ge=0", b"ge=1"))
 
 
 def test_imports_are_found_at_the_top_and_inside_functions():
@@ -90,6 +93,53 @@ def test_assets_and_settings_of_blas_count():
     report = code_digest.text("report")
     assert "src/coattail/report/page.css " in report
     assert "stages/__init__.py " in report
+
+
+def test_every_file_beside_the_programs_is_an_asset_or_has_a_reason_not_to_be():
+    words = ["git", "ls-files", "src/coattail"]
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    others = {path for path in listed if not path.endswith((".py", *code_digest.ASSETS))}
+    assert others == {"src/coattail/report/plotly-basic.LICENSE"}, "name its ending in ASSETS"
+
+
+def test_what_an_editor_leaves_is_no_code():
+    before = code_digest.text("report")
+    litter = [ROOT / "src" / "coattail" / "report" / name for name in (".page.css.swp", "page.css~")]
+    try:
+        for path in litter:
+            path.touch()
+        assert code_digest.text("report") == before
+    finally:
+        for path in litter:
+            path.unlink()
+
+
+def test_modules_that_write_every_result_count_for_every_stage_that_leaves_one():
+    for stage in code_digest.stages():
+        leaves = "coattail.tracking" in code_digest.imports(ROOT / "stages" / f"{stage}.py")
+        text = code_digest.text(stage)
+        for module in ("stage_result", "outputs"):
+            assert (f"pipeline/{module}.py" in text) or not leaves, (stage, module)
+
+
+def test_what_numba_loads_by_name_counts():
+    assert "kernels/runtime/caching.py" in code_digest.text("build_plt")
+
+
+def test_the_package_itself_holds_only_its_version():
+    # Its digest is in no stage: a release should not run everything again.
+    tree = ast.parse((ROOT / "src" / "coattail" / "__init__.py").read_text())
+    kinds = [type(node) for node in tree.body]
+    assert kinds == [ast.Expr, ast.Assign]
+    assert tree.body[1].targets[0].id == "__version__"
+
+
+def test_a_library_of_another_version_than_the_lock_is_refused(monkeypatch):
+    code_digest.check_installed({"numpy", "torch", "transformers"})
+    versions = {**code_digest.locked(), "llvmlite": "0.0.1"}
+    monkeypatch.setattr(code_digest, "locked", lambda: versions)
+    with pytest.raises(CoattailError, match=r"llvmlite .* has 0\.0\.1.*requirements\.lock"):
+        code_digest.check_installed({"numba"})
 
 
 def test_libraries_count_by_the_version_in_the_lock():
@@ -140,3 +190,14 @@ def test_a_stage_whose_code_is_not_the_noted_one_refuses_and_names_the_file(tmp_
     noted.write_text(code_digest.text("rerank").replace(line, f"{line.split()[0]} 0123"))
     with pytest.raises(CoattailError, match=r"trade_off\.py.*dvc repro code"):
         code_digest.check("rerank", tmp_path)
+    noted.write_text(code_digest.text("rerank").rstrip("\n"))  # cut off
+    with pytest.raises(CoattailError, match="dvc repro code"):
+        code_digest.check("rerank", tmp_path)
+
+
+def test_a_stage_started_by_its_path_is_checked_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    relative = Path(os.path.relpath(ROOT / "stages" / "rerank.py"))
+    with pytest.raises(CoattailError, match=r"rerank\.txt is missing"):
+        code_digest.check_script(relative)
+    code_digest.check_script(tmp_path / "rerank.py")  # no stage of ours

@@ -16,7 +16,7 @@ from coattail.tracking.store import KIND, Store, dataset_name, open_store
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage that made a model, as its run record told."""
+    """One stage that made a model, as its result and the journal told."""
 
     address: str  # train_linear@dismec
     source: str  # executed in this run of the pipeline, or cached: restored from a cache

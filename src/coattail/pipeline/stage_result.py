@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,12 @@ class StageResult:
     def address(self) -> str:
         """As DVC names the stage: train_linear@dismec."""
         return f"{self.stage}@{self.variant}" if self.variant else self.stage
+
+    def repeatable(self) -> StageResult:
+        """Without the figures that no second run would repeat."""
+        metrics = {key: value for key, value in self.metrics.items() if not is_timing(key)}
+        history = [point for point in self.history if not is_timing(point.key)]
+        return replace(self, metrics=metrics, history=history)
 
     def text(self) -> str:
         return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"

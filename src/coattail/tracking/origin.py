@@ -54,7 +54,7 @@ def stage_origin(record: RunRecord, source: str, run_id: str) -> str:
 
 
 def locked_outs(address: str, lock: Path = Path("dvc.lock")) -> dict[str, str]:
-    """DVC's md5 of every output of a stage; run records are left out, they hold times and ids."""
+    """DVC's md5 of every output of a stage; the result of the stage itself is left out."""
     if not lock.exists():
         return {}
     stage = read_yaml(lock).get("stages", {}).get(address, {})

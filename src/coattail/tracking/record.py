@@ -18,7 +18,7 @@ import psutil
 
 from coattail.errors import DataError
 from coattail.files import atomic_file
-from coattail.pipeline.stage_result import Logged, StageResult, is_timing
+from coattail.pipeline.stage_result import Logged, StageResult
 
 LIBRARIES = ("coattail", "dvc", "mlflow", "numba", "numpy", "scipy", "torch")
 
@@ -76,15 +76,10 @@ class RunRecord:
 
     def result(self) -> StageResult:
         """What was computed, without times, machines and ids."""
+        history = [Logged(point.key, point.value, point.step) for point in self.history]
         return StageResult(
-            self.stage,
-            self.variant,
-            self.params,
-            {key: value for key, value in self.metrics.items() if not is_timing(key)},
-            [Logged(p.key, p.value, p.step) for p in self.history if not is_timing(p.key)],
-            self.facts,
-            self.outs,
-        )
+            self.stage, self.variant, self.params, self.metrics, history, self.facts, self.outs
+        ).repeatable()
 
     @staticmethod
     def of_result(result: StageResult) -> RunRecord:
@@ -147,7 +142,7 @@ def environment_tags() -> dict[str, str]:
     return tags | {key: value for key, value in experiment.items() if value} | git_tags()
 
 
-CODE = ("src", "stages", "conf", "params.yaml", "dvc.yaml")
+CODE = ("src", "stages", "conf", "params.yaml", "dvc.yaml", "requirements.lock")
 """What a result depends on; a new file here counts as an edit even before `git add`."""
 
 

@@ -257,7 +257,7 @@ def _train_block(indptr, indices, values, targets, c_pos, c_neg, n_pos, eps, max
 
 @njit(nogil=True, cache=True)
 def train(indptr, indices, values, first, positives, c_pos, c_neg, eps, max_steps, prune, W):
-    """Train labels; arguments and answer as in ``solver.train``."""
+    """Train labels; arguments and answer as in ``active_set.train``."""
     n, g, d = indptr.shape[0] - 1, first.shape[0] - 1, W.shape[0]
     start, stop = np.zeros(g, np.int64), np.zeros(g, np.int64)
     words, weights, size = np.empty(1024, np.int32), np.empty(1024, np.float32), 0

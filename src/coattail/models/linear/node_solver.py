@@ -26,7 +26,7 @@ class Apart:
 
     Attributes
     ----------
-    arrays : read-only, as ``together.train`` takes them: indptr, middle, indices, values, squares,
+    arrays : read-only, as ``lockstep.train`` takes them: indptr, middle, indices, values, squares,
         own
     words : int32 (d,), the old number of every word, shared ones first
     order : int32 (d,), the words by their old numbers

@@ -138,7 +138,7 @@ def dense_block(n_words: int) -> NDArray[np.float32]:
 
 
 def solver_blocks(n_words: int) -> tuple[NDArray[np.float32], NDArray[np.int16]]:
-    """Scratch of this thread for ``solver.train``, words padded to a multiple of LANES."""
+    """Scratch of this thread for ``active_set.train``, words padded to a multiple of LANES."""
     padded = -(-n_words // LANES) * LANES
     V = scratch("V", LANES * (padded + 1), np.float32).reshape(LANES, padded + 1)
     return V, scratch("Q", padded * LANES, np.int16).reshape(padded, LANES)

@@ -87,7 +87,7 @@ class DeepModel:
         device : a name for ``device.resolve``.
         threads : CPU threads, 0 for torch's choice.
         log : called with the numbers of every epoch and its number.
-        checkpoint : file; the caller removes it (``build.forget``) once the model is saved.
+        checkpoint : file; the caller removes it (``deep_models.forget``) once the model is saved.
         """
         Y, valid = check_input(tokens, Y, valid, vocabulary_size, vectors)
         self.device_ = resolve(device)
