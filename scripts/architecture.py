@@ -97,7 +97,7 @@ def room_of(name: str) -> str:
 
 
 def rooms_picture() -> str:
-    """Who imports whom, without arrows that others imply; the files beside the rooms are left out."""
+    """Who imports whom, without arrows that others imply and without the files beside rooms."""
     rooms = [name for row in layers() for name in row if (CODE / name).is_dir()]
     direct = {room: imported_rooms()[room] & set(rooms) for room in rooms}
     reach = {room: closure(room, direct) for room in rooms}

@@ -104,7 +104,8 @@ def test_every_file_beside_the_programs_is_an_asset_or_has_a_reason_not_to_be():
 
 def test_what_an_editor_leaves_is_no_code():
     before = code_digest.text("report")
-    litter = [ROOT / "src" / "coattail" / "report" / name for name in (".page.css.swp", "page.css~")]
+    folder = ROOT / "src" / "coattail" / "report"
+    litter = [folder / ".page.css.swp", folder / "page.css~"]
     try:
         for path in litter:
             path.touch()

@@ -209,8 +209,8 @@ def train(
 ):  # fmt: skip
     """Train labels on all rows; returns (used, word, label, weight, bias, stats).
 
-    Rows are those of ``compact_rows.set_apart``; labels as for ``active_set.train``. ``w`` (words + 1,), ``W``
-    (shared words * LANES,) and ``alpha`` (n * LANES,) are float32 scratch, W of zeros, and left so.
+    Rows are those of ``compact_rows.set_apart``; labels as for ``active_set.train``. ``w`` (words +
+    1,), ``W`` (shared words * LANES,) and ``alpha`` (n * LANES,) are float32 scratch, W of zeros, and left so.
     The first ``used`` of ``weight``, which grows where it is too short, belong to the words
     ``word`` and the labels ``label``, those of a word in the order of labels; ``counts`` (words,),
     zero before, tells how many each has. bias and stats are those of the solver.
