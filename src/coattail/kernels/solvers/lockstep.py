@@ -210,10 +210,11 @@ def train(
     """Train labels on all rows; returns (used, word, label, weight, bias, stats).
 
     Rows are those of ``compact_rows.set_apart``; labels as for ``active_set.train``. ``w`` (words +
-    1,), ``W`` (shared words * LANES,) and ``alpha`` (n * LANES,) are float32 scratch, W of zeros, and left so.
-    The first ``used`` of ``weight``, which grows where it is too short, belong to the words
-    ``word`` and the labels ``label``, those of a word in the order of labels; ``counts`` (words,),
-    zero before, tells how many each has. bias and stats are those of the solver.
+    1,), ``W`` (shared words * LANES,) and ``alpha`` (n * LANES,) are float32 scratch, W of
+    zeros, and left so. The first ``used`` of ``weight``, which grows where it is too short, belong
+    to the words ``word`` and the labels ``label``, those of a word in the order of labels;
+    ``counts`` (words,), zero before, tells how many each has. bias and stats are those of the
+    solver.
     """
     n, g = middle.shape[0], keys.shape[0]
     bias, stats, found = np.zeros(g, np.float32), np.zeros((g, 4)), (0, word, label, weight)
