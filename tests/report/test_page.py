@@ -23,13 +23,14 @@ from coattail.config import read_yaml
 from coattail.data.features import Features
 from coattail.errors import DataError
 from coattail.evaluation import metrics
+from coattail.evaluation.statements import title
 from coattail.pipeline.candidates import candidates
 from coattail.pipeline.result_params import ReportParams
 from coattail.report import page, terminal
 from coattail.report.collect import Content, collect, write_plots
 from coattail.report.examples import choose, read_texts
 from coattail.report.explanations import Explainer
-from coattail.report.findings import findings, title, verdicts
+from coattail.report.findings import findings, verdicts
 from coattail.report.label_table import label_table
 from coattail.report.numbers import numbers, plain, script_json
 from coattail.tracking import executions

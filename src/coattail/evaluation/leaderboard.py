@@ -1,4 +1,4 @@
-"""The table a run ends with: one row per candidate, head and tail beside the whole."""
+"""What a run ends with: a row per candidate, head and tail beside the whole, and the champion."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from rich.text import Text
 
 from coattail.config import suggestion
 from coattail.errors import ConfigError
-from coattail.evaluation.scoring import Evaluation
+from coattail.evaluation.champion import Champion
+from coattail.evaluation.scoring import Evaluation, Row
+from coattail.evaluation.statements import gap, on_validation, reason, title, warnings
 
 WIDTH = 100
 BETTER, WORSE = "▲", "▼"
+APART, BELOW = "≠", "✗"
+"""Marks of validation figures: beyond chance from those of test; below the floor."""
 # Cells are padded here: rich takes the blank where a mark could stand off a right-aligned cell.
 DIGITS = 6
+NAME = 34
 
 
 def columns(ks: Sequence[int]) -> dict[str, str]:
@@ -44,6 +49,7 @@ def render(
     plain: bool = False,
     shown: dict[str, str] | None = None,
     caption: str | None = None,
+    width: int | None = None,
 ) -> Table:
     """The leaderboard of an evaluation or of the folder it was written to.
 
@@ -59,6 +65,8 @@ def render(
         Metric -> heading of its column, instead of the usual ones.
     caption : str, optional
         What stands below, instead of what the evaluation knows about itself.
+    width : int, optional
+        Characters there are: usual columns that do not fit are left out, and named below.
     """
     if not isinstance(evaluation, Evaluation):
         evaluation = Evaluation.load(evaluation)
@@ -67,9 +75,12 @@ def render(
     known = list(next(iter(values.values()), {}))
     if sort not in known:
         raise ConfigError(f"leaderboard: no metric {sort!r}{suggestion(sort, known)}")
-    shown = columns(summary["ks"]) if shown is None else shown
+    usual = columns(summary["ks"])
+    if shown is None:
+        shown = _fitting(evaluation, usual, width, sort)
+    left_out = [usual[m].replace("\n", " ") for m in usual if m not in shown]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, caption_justify="left")
-    table.add_column("candidate", vertical="bottom", overflow="fold", max_width=34)
+    table.add_column("candidate", vertical="bottom", overflow="fold", max_width=NAME)
     for metric, heading in shown.items():
         lines = [f"{line:>{DIGITS}}" for line in heading.split("\n")]
         order = "↓" if metric == sort else " "
@@ -81,36 +92,142 @@ def render(
             _cell(values[name][m], values[name][m] == best[m], marks.get((name, m), " "), plain)
             for m in shown
         ]
-        title = Text(name, style="bold" if name == summary["base"] else "")
-        if name == summary["base"]:
-            title.append(" (base)", style="not bold dim")
-        table.add_row(title, *cells)
-    table.caption = Text(_caption(evaluation, plain) if caption is None else caption, style="dim")
+        table.add_row(_name(name, summary), *cells)
+    if caption is None:
+        caption = _caption(evaluation, plain)
+        caption += f" Left out for want of width: {', '.join(left_out)}." if left_out else ""
+    table.caption = Text(caption, style="dim")
     return table
 
 
+def _fitting(
+    evaluation: Evaluation, usual: dict[str, str], width: int | None, sort: str
+) -> dict[str, str]:
+    """The usual columns without those that would leave no room for the names."""
+    summary, shown = evaluation.summary, dict(usual)
+    longest = max(min(len(_name(name, summary)), NAME) for name in evaluation.metrics)
+    k, first = max(summary["ks"]), min(summary["ks"])
+    for metric in (f"psp_at_{first}", f"tail_coverage_at_{k}", f"ndcg_at_{k}"):
+        if width is None or longest + 2 + (DIGITS + 2) * len(shown) <= width:
+            break
+        if metric not in (sort, f"psp_at_{k}"):
+            shown.pop(metric)
+    return shown
+
+
+def choice(evaluation: Evaluation) -> Table:
+    """How the champion was chosen: every candidate on validation, the best by the rule first."""
+    chosen = Champion.of(evaluation.summary)
+    rows = on_validation(evaluation, chosen.by)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    table.add_column("chosen on validation", vertical="bottom", overflow="fold", max_width=NAME)
+    by = title(chosen.by)
+    floors = [metric for metric in chosen.floors if metric != chosen.by]
+    headings = [(by, "valid"), (by, "test"), ("valid", "-test")]
+    for lines in (*headings, *((title(metric), "valid") for metric in floors)):
+        width = max(DIGITS, *map(len, lines))
+        heading = "\n".join(f"{line:>{width}}" for line in lines)
+        table.add_column(heading + " ", no_wrap=True, vertical="bottom", justify="right")
+    for name in sorted(rows, key=lambda name: _descending(rows[name]["valid"])):
+        row = rows[name]
+        cells = [
+            _figure(row["valid"], chosen.falls_short(chosen.by, row["valid"])),
+            _figure(row["test"], False),
+            _difference(row),
+        ]
+        for metric in floors:
+            value = on_validation(evaluation, metric)[name]["valid"]
+            cells.append(_figure(value, chosen.falls_short(metric, value)))
+        table.add_row(_name(name, evaluation.summary), *cells)
+    below = any(
+        chosen.falls_short(row["metric"], row["valid"]) for row in evaluation.tables["validation"]
+    )
+    notes = [f"{BELOW}: below the floor."] if below else []
+    notes += [f"{APART}: beyond chance."] if any(row["real"] for row in rows.values()) else []
+    table.caption, table.caption_justify = Text(" ".join(notes), style="dim"), "left"
+    return table
+
+
+def _figure(value: float, below: bool) -> Text:
+    shown = Text(f"{'-' if math.isnan(value) else f'{value:.2f}':>{DIGITS}}")
+    return shown.append(BELOW if below else " ", style="red")
+
+
+def _difference(row: Row) -> Text:
+    value = row["difference"]
+    shown = Text(f"{'-' if math.isnan(value) else f'{value:+.2f}':>{DIGITS}}")
+    return shown.append(APART if row["real"] else " ", style="red")
+
+
+def _name(name: str, summary: Row) -> Text:
+    shown = Text(name, style="bold" if name == summary["base"] else "")
+    if name == summary["base"]:
+        shown.append(" (base)", style="not bold dim")
+    if name == summary.get("champion", {}).get("name"):
+        shown.append(" (champion)", style="bold green")
+    return shown
+
+
+def verdict(evaluation: Evaluation) -> list[tuple[str, str]]:
+    """The champion's reason, what speaks against it, and validation against test; with styles."""
+    lines = [(f"Champion: {reason(evaluation)}", "bold")]
+    lines += [(f"! {warning}", "bold red") for warning in warnings(evaluation)]
+    apart = any(row["real"] for row in on_validation(evaluation, _by(evaluation)).values())
+    return [*lines, (gap(evaluation), "red" if apart else "")]
+
+
+def _by(evaluation: Evaluation) -> str:
+    return Champion.of(evaluation.summary).by
+
+
 def text(evaluation: Evaluation | str | Path, sort: str | None = None, width: int = WIDTH) -> str:
-    """The leaderboard without colours, for logs."""
-    return plain_text(render(evaluation, sort, plain=True), width)
+    """The leaderboard and the champion without colours, for logs."""
+    buffer = io.StringIO()
+    console = Console(file=buffer, width=width, color_system=None)
+    _print(console, evaluation, sort, plain=True)
+    return _trimmed(buffer.getvalue())
 
 
 def plain_text(table: Table, width: int = WIDTH) -> str:
     """A table without colours."""
     buffer = io.StringIO()
     Console(file=buffer, width=width, color_system=None).print(table)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+    return _trimmed(buffer.getvalue())
+
+
+def _trimmed(printed: str) -> str:
+    return "\n".join(line.rstrip() for line in printed.splitlines()) + "\n"
 
 
 def show(folder: str | Path, sort: str | None = None) -> None:
-    """Print the leaderboard of an evaluation folder on the terminal."""
-    print_table(lambda plain: render(folder, sort, plain))
+    """Print the leaderboard of an evaluation folder on the terminal, and who is champion."""
+    console = _console()
+    _print(console, folder, sort, not console.is_terminal)
+
+
+def _print(
+    console: Console, evaluation: Evaluation | str | Path, sort: str | None, plain: bool
+) -> None:
+    if not isinstance(evaluation, Evaluation):
+        evaluation = Evaluation.load(evaluation)
+    console.print(render(evaluation, sort, plain, width=console.width))
+    console.print()
+    console.print(choice(evaluation))
+    for line, style in verdict(evaluation):
+        console.print(Text(line, style))
+
+
+def _console() -> Console:
+    """The terminal; in a file as wide as a table needs."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = WIDTH
+    return console
 
 
 def print_table(made: Callable[[bool], Table]) -> None:
     """Print a table, ``made(plain)``: with colours on a terminal, plain and wide in a file."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = WIDTH
+    console = _console()
     console.print(made(not console.is_terminal))
 
 
@@ -154,6 +271,7 @@ def _caption(evaluation: Evaluation, plain: bool) -> str:
     best = "*" if plain else "bold underlined"
     return (
         f"Percent, {summary['texts']:,} test texts, {summary['labels']:,} labels. "
-        f"{best}: best of its column. {BETTER} {WORSE}: better or worse than {summary['base']}, "
-        f"beyond a {summary['confidence']:.0%} paired bootstrap interval{width}."
+        f"{best}: best of its column. {BETTER} {WORSE}: better or worse than {summary['base']} "
+        f"beyond chance, by {summary['confidence']:.0%} paired bootstrap intervals that hold for "
+        f"all candidates of a column at once{width}."
     )

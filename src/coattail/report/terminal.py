@@ -11,9 +11,10 @@ from coattail.data.features import Features
 from coattail.errors import DataError
 from coattail.evaluation import leaderboard
 from coattail.evaluation.scoring import Evaluation, Row
+from coattail.evaluation.statements import title
 from coattail.files import atomic_file
 from coattail.pipeline.candidates import stage_addresses
-from coattail.report.findings import Statement, findings, title, verdicts
+from coattail.report.findings import Statement, findings, verdicts
 from coattail.tracking import executions, journal
 
 PAGE = Path("report") / "report.html"

@@ -1,0 +1,134 @@
+"""What an evaluation says of the champion in words: why it, what it loses, what to trust."""
+
+from __future__ import annotations
+
+import math
+
+from coattail.evaluation.champion import Champion, clears, floor
+from coattail.evaluation.scoring import Evaluation, Row
+
+NAMED = 4
+"""Losses told one by one; of more, the largest."""
+
+
+def title(metric: str) -> str:
+    """psp_at_5 -> PSP@5, tail_recall_at_5 -> tail recall@5."""
+    name, _, k = metric.partition("_at_")
+    short = {"p": "P", "ndcg": "nDCG", "psp": "PSP", "psndcg": "PSnDCG", "rp": "R-precision"}
+    words = short.get(name, name.replace("_", " ").replace("f1", "F1"))
+    return f"{words}@{k}" if k else words
+
+
+def on_validation(evaluation: Evaluation, metric: str) -> dict[str, Row]:
+    """Candidate -> its figures on validation and on test, and how far these are apart."""
+    rows = evaluation.tables["validation"]
+    return {row["candidate"]: row for row in rows if row["metric"] == metric}
+
+
+def reason(evaluation: Evaluation) -> str:
+    """Why this candidate is the champion, in a sentence or two."""
+    chosen, base = Champion.of(evaluation.summary), evaluation.summary["base"]
+    by = title(chosen.by)
+    if not chosen.cleared:
+        figures = on_validation(evaluation, chosen.by).values()
+        if all(math.isnan(row["valid"]) for row in figures):
+            return f"{base}, the base, as no candidate has a {by} on validation to be chosen by."
+        return f"{base}, the base, as no candidate has {floors(chosen)} on validation."
+    everyone, left = len(evaluation.summary["candidates"]), len(chosen.cleared)
+    of = f"the {left} of {everyone} candidates" if left < everyone else f"all {everyone} candidates"
+    kept = f" with {floors(chosen)}" if chosen.floors else ""
+    text = f"{chosen.name}, best {by} on validation of {of}{kept}."
+    return text if chosen.name == base else f"{text} {_gains(evaluation, chosen, base)}"
+
+
+def floors(chosen: Champion) -> str:
+    """`P@1 >= base - 1.0 (72.61)`, one after the other."""
+    parts = []
+    for metric, written in chosen.at_least.items():
+        least = chosen.floors[metric]
+        value = "no figure" if least is None else f"{least:.2f}"
+        relative = isinstance(written, str)
+        parts.append(f"{title(metric)} >= {f'{written} ({value})' if relative else value}")
+    return " and ".join(parts)
+
+
+def _gains(evaluation: Evaluation, chosen: Champion, base: str) -> str:
+    told = []
+    for split in ("valid", "test"):
+        parts = []
+        for metric in dict.fromkeys([chosen.by, *chosen.floors]):
+            rows = on_validation(evaluation, metric)
+            gain = rows[chosen.name][split] - rows[base][split]
+            parts.append(f"{title(metric)} {gain:+.2f}")
+        told.append(", ".join(parts))
+    return f"Against {base} on validation: {told[0]}; on test: {told[1]}."
+
+
+def warnings(evaluation: Evaluation) -> list[str]:
+    """What speaks against the champion, and has to be said aloud."""
+    chosen, base = Champion.of(evaluation.summary), evaluation.summary["base"]
+    if not chosen.cleared:
+        return [f"{base} is published because nothing else could be chosen"]
+    lost = _losses(evaluation, chosen.name)
+    said = []
+    if lost:
+        parts = [f"{-row['difference']:.2f} {title(row['metric'])}" for row in lost[:NAMED]]
+        more = len(lost) - len(parts)
+        parts += [f"{more} more metrics" if more > 1 else "another metric"] if more else []
+        listed = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+        said.append(f"{chosen.name} loses {listed} to {base} on test, beyond chance")
+    return said + _broken(evaluation, chosen, base)
+
+
+def _losses(evaluation: Evaluation, name: str) -> list[Row]:
+    """Where a candidate is worse than the base on test beyond chance, the largest loss first."""
+    ks = evaluation.summary["ks"]
+    watched = [f"{m}_at_{k}" for m in ("p", "psp") for k in ks] + [f"ndcg_at_{max(ks)}"]
+    watched += [f"{band}_recall_at_{max(ks)}" for band in ("head", "torso", "tail")]
+    rows = [
+        row
+        for row in evaluation.tables["comparisons"]
+        if row["candidate"] == name and row["against"] == "base" and row["metric"] in watched
+    ]
+    lost = [row for row in rows if row["real"] and row["difference"] < 0]
+    return sorted(lost, key=lambda row: float(row["difference"]))
+
+
+def _broken(evaluation: Evaluation, chosen: Champion, base: str) -> list[str]:
+    """Floors that held on validation and do not on test."""
+    said = []
+    for metric, written in chosen.at_least.items():
+        rows = on_validation(evaluation, metric)
+        test, least = rows[chosen.name]["test"], floor(written, rows[base]["test"])
+        if least is not None and not clears(test, least):
+            said.append(
+                f"the floor {title(metric)} >= {written} held on validation and does not on test: "
+                f"{test:.2f}, wanted {least:.2f}"
+            )
+    return said
+
+
+def gap(evaluation: Evaluation) -> str:
+    """Whether validation and test tell the same story, by the metric the champion is chosen by."""
+    by = Champion.of(evaluation.summary).by
+    rows = list(on_validation(evaluation, by).values())
+    known = [row for row in rows if not math.isnan(row["difference"])]
+    if not known:
+        return f"Validation against test: {title(by)} is not known on both."
+    real = [row for row in known if row["real"]]
+    if not real:
+        far = max(known, key=lambda row: abs(row["difference"]))
+        return (
+            f"Validation against test: {title(by)} differs by chance alone, by "
+            f"{far['difference']:+.2f} at most ({far['candidate']})."
+        )
+    told = f"Validation against test: {title(by)} differs beyond chance for "
+    if 2 * len(real) <= len(known):
+        named = ", ".join(f"{row['candidate']} ({row['difference']:+.2f})" for row in real)
+        return f"{told}{named}, for the others by chance alone."
+    mean = sum(row["difference"] for row in known) / len(known)
+    return (
+        f"{told}{len(real)} of {len(known)} candidates ({mean:+.2f} on average): test texts are of "
+        "another kind. Where texts have a date or come in groups, cut validation from train by "
+        "them, as test was (docs/data.md)."
+    )
