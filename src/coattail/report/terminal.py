@@ -81,7 +81,7 @@ def _differences(evaluation: Evaluation) -> str:
     base = evaluation.summary["base"]
     metric = f"psp_at_{max(evaluation.summary['ks'])}"
     words = {"better": "better than", "level": "not told apart from", "worse": "worse than"}
-    lines = [f"By {title(metric)}, beyond the paired interval:"]
+    lines = [f"By {title(metric)}, beyond chance:"]
     for verdict, names in verdicts(evaluation, metric).items():
         if names:
             text = f"  {words[verdict]} {base}: {', '.join(names)}"
