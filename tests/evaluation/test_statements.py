@@ -60,6 +60,19 @@ def test_reason_names_rule_gain_and_floor_on_both_halves() -> None:
     )
 
 
+def test_reason_in_pieces_is_short_enough_for_tags() -> None:
+    assert statements.facts(found()) == {
+        "candidate": "tailed",
+        "chosen_by": "PSP@5 on validation",
+        "floors": "P@1 >= base - 1.0 (79.00)",
+        "on_validation": "PSP@5 +4.10, P@1 -0.60 against plain",
+        "on_test": "PSP@5 +4.00, P@1 -0.50 against plain",
+        "warning": "tailed loses 4.10 P@5 to plain on test, beyond chance",
+    }
+    base = found(BestParams(at_least={"p_at_1": 79.5}), lost=set())
+    assert set(statements.facts(base)) == {"candidate", "chosen_by", "floors", "warning"}
+
+
 def test_winner_that_loses_something_else_beyond_chance_says_so_aloud() -> None:
     assert statements.warnings(found()) == ["tailed loses 4.10 P@5 to plain on test, beyond chance"]
     assert statements.warnings(found(BestParams(at_least={}))) == [

@@ -97,6 +97,7 @@ def test_registered_version_says_why_it_is_the_champion_and_what_it_loses(store)
         shown(),
         reason="dismec, best PSP@5 on validation.",
         warnings=("dismec loses 4.10 P@5",),
+        facts={"chosen_by": "PSP@5 on validation"},
         log_model=log_something,
     )
     result = publish(store, told)
@@ -104,11 +105,7 @@ def test_registered_version_says_why_it_is_the_champion_and_what_it_loses(store)
     assert version.run_id == result["candidates"]["dismec"]
     assert version.description.startswith("Champion: dismec, best PSP@5 on validation.\n")
     assert "**dismec loses 4.10 P@5**" in version.description
-    assert version.tags == {
-        "candidate": "dismec",
-        "reason": "dismec, best PSP@5 on validation.",
-        "warning": "dismec loses 4.10 P@5",
-    }
+    assert version.tags == {"candidate": "dismec", "chosen_by": "PSP@5 on validation"}
     model = store.client.get_registered_model("coattail-toy")
     assert "models:/coattail-toy@champion" in model.description
     note = store.client.get_run(result["parent_run_id"]).data.tags[experiment_page.NOTE]

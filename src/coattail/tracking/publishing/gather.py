@@ -59,6 +59,7 @@ def gather(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")
         best=champion.name,
         reason=statements.reason(evaluation),
         warnings=tuple(statements.warnings(evaluation)),
+        facts=statements.facts(evaluation),
         note=f"```\n{leaderboard.text(evaluation)}```\n",
         notes={name: _note(evaluation, known[name]) for name in known},
         headline=tuple(leaderboard.columns(evaluation.summary["ks"])),

@@ -38,6 +38,7 @@ class Shown:
     best: str  # the champion
     reason: str = ""  # why it is
     warnings: tuple[str, ...] = ()  # what speaks against it
+    facts: dict[str, str] = field(default_factory=dict)  # both in pieces: tags of its version
     note: str = ""  # Markdown that MLflow shows as the parent's description
     notes: dict[str, str] = field(default_factory=dict)  # the same for candidates
     headline: tuple[str, ...] = ()  # metrics people compare by: columns of MLflow's pages
@@ -84,7 +85,7 @@ def publish(store: Store, shown: Shown, key: str | None = None) -> dict[str, Any
     experiment_page.describe(store, main, shown.best_by)
     version = _register(store, shown, runs[shown.best])
     note = _links(store, parent, shown) + _chosen(shown) + shown.note
-    ends = {"best": shown.best, "best.reason": shown.reason, "failure": "", RESULT: shown.result}
+    ends = {"best": shown.best, "failure": "", RESULT: shown.result}
     store.tags(parent, ends | {experiment_page.NOTE: note})
     close_stages(store, parent)
     store.finish(parent, "FINISHED")
@@ -258,8 +259,7 @@ def _register(store: Store, shown: Shown, run_id: str) -> str | None:
         name,
         f"models:/{models[0].model_id}",
         run_id,
-        tags={"candidate": shown.best, "reason": shown.reason}
-        | ({"warning": "; ".join(shown.warnings)} if shown.warnings else {}),
+        tags={"candidate": shown.best} | shown.facts,
         description=_chosen(shown),
         model_id=models[0].model_id,
     ).version
