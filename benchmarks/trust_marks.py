@@ -8,6 +8,7 @@
    the answer of one of two candidates, by a coin). How often is one called worse than the best, or
    better or worse than the base, by an interval of its own and by intervals that hold together?
 3. Power: the marks that the real leaderboard has by either.
+4. Counts: how much higher PSP on validation is if the validation labels are among those counted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from coattail.arrays import TopK
 from coattail.config import load
-from coattail.data.features import Features
+from coattail.data.features import Features, Split
 from coattail.evaluation import bootstrap, champion, metrics, simultaneous, statements
 from coattail.evaluation.metrics import Ratio
 from coattail.evaluation.scoring import EvaluateParams, Evaluation
@@ -34,11 +35,14 @@ Ratios = dict[str, dict[str, Ratio]]  # candidate -> metric -> per text
 World = tuple[NDArray[np.float64], NDArray[np.float64]]  # values (K,), draws (K, R)
 
 
-def read(data: Path, split: str) -> Ratios:
-    """Every candidate's figures text by text; labels are counted as `evaluate` counts them."""
+def read(data: Path, split: Split, blind: bool = True) -> Ratios:
+    """Every candidate's figures text by text.
+
+    Labels are counted as `evaluate` counts them; not ``blind``, in the validation texts, too.
+    """
     features = Features(data / "features")
     weights = features.inverse_propensity
-    if split == "valid":
+    if split == "valid" and blind:
         train = features.Y("train")
         counts = frequency.counts(train)
         weights = frequency.inverse_propensity(counts, train.shape[0], *features.propensity)
@@ -46,7 +50,7 @@ def read(data: Path, split: str) -> Ratios:
     found: Ratios = {}
     for name in json.loads((data / "candidates.json").read_text())["candidates"]:
         top = TopK.load(data / "ranked" / name / f"{split}.npz")
-        judged = metrics.judge(top, features.Y("valid" if split == "valid" else "test"), weights)
+        judged = metrics.judge(top, features.Y(split), weights)
         ranked = {f"{m}_at_{k}": judged.ratio(m, k) for m in ("p", "psp") for k in (1, 5)}
         found[name] = ranked | {"tail_recall_at_5": judged.group_recall(5, tail)}
     return found
@@ -192,6 +196,10 @@ def main() -> None:
     print("marks on the leaderboard (worse than the best, unlike the base): own interval, together")
     for metric, alone, at_once in power(test, base):
         print(f"  {metric}: {alone}, {at_once}")
+    seeing = read(arguments.data, "valid", blind=False)
+    for metric in ("psp_at_1", "psp_at_5"):
+        more = [seeing[name][metric].percent - valid[name][metric].percent for name in valid]
+        print(f"{metric} on validation if its own labels are counted: {np.mean(more):+.2f} points")
 
 
 if __name__ == "__main__":
