@@ -68,7 +68,7 @@ def figures(ratios: Ratios, texts: NDArray) -> dict[str, dict[str, float]]:
 
 
 def optimism(
-    valid: Ratios, test: Ratios, rule: champion.Rule, base: str, splits: int = 200
+    valid: Ratios, test: Ratios, rule: champion.BestRule, base: str, splits: int = 200
 ) -> dict[str, float]:
     """Published minus read again, mean over random halves of the test texts, in points.
 
@@ -184,7 +184,7 @@ def main() -> None:
     valid, test = read(arguments.data, "valid"), read(arguments.data, "test")
     base = params.base or next(iter(test))
     for by in dict.fromkeys([rule.by, "psp_at_5", "psp_at_1", "p_at_1"]):
-        found = optimism(valid, test, champion.Rule(by, rule.at_least), base)
+        found = optimism(valid, test, champion.BestRule(by, rule.at_least), base)
         show(f"optimism of a champion by {by}, points", found, 2)
     tell_champion(Evaluation.load(arguments.data / "evaluation"))
     print(f"worlds with a false mark of {arguments.worlds}, percent (at most 7 wanted)")

@@ -125,8 +125,8 @@ def test_second_table_shows_validation_beside_test_and_who_misses_the_floor() ->
     lines = text.partition("chosen on validation")[2].splitlines()
     cells = [line.split() for line in lines if "0.00" in line or "1.00" in line]
     long = "a-candidate-with-quite-a-long-name"
-    assert cells[0] == [long, "71.00", "70.00", "+1.00", "41.00✗"]
-    assert cells[1] == ["second", "(champion)", "61.00", "60.00", "+1.00", "51.00"]
+    assert cells[0] == [long, "71.00", "+1.00", "41.00✗", "+1.00"]
+    assert cells[1] == ["second", "(champion)", "61.00", "+1.00", "51.00", "+1.00"]
     assert cells[2][:2] == ["first", "(base)"]
     assert "✗: below the floor." in text
     assert "Champion: second, best PSP@5 on validation of the 2 of 3 candidates" in text

@@ -115,20 +115,19 @@ def test_base_as_champion_is_explained() -> None:
     assert statements.reason(found(valid=blind)) == (
         "plain, the base, as no candidate has a PSP@5 on validation to be chosen by."
     )
-    assert statements.gap(found(valid=blind)).endswith("is not known on both.")
+    assert statements.gap(found(valid=blind)).endswith("there are no figures on both.")
 
 
-def test_validation_against_test_is_one_sentence_for_chance_for_some_and_for_most() -> None:
-    assert statements.gap(found()) == (
-        "Validation against test: PSP@5 differs by chance alone, by +2.00 at most (bold)."
+def test_validation_against_test_is_one_line_with_advice_where_it_is_more_than_chance() -> None:
+    means = "Validation minus test, mean of the candidates: PSP@5 +1.37, P@1 +1.30; "
+    assert statements.gap(found()) == f"{means}no more than chance."
+    assert statements.gap(found(apart=("bold",))).startswith(
+        f"{means}beyond chance in PSP@5 (bold) and P@1 (bold). Where texts have a date or come in "
+        "groups, cut validation from train by them"
     )
-    assert statements.gap(found(apart=("bold",))) == (
-        "Validation against test: PSP@5 differs beyond chance for bold (+2.00), "
-        "for the others by chance alone."
-    )
-    most = statements.gap(found(apart=("bold", "tailed")))
-    assert "beyond chance for 2 of 3 candidates (+1.37 on average)" in most
-    assert "date or come in groups" in most
+    everyone = statements.gap(found(apart=tuple(VALID)))
+    assert "beyond chance in PSP@5 (3 of 3 candidates) and P@1 (3 of 3 candidates)." in everyone
+    assert statements.apart(found(apart=("bold",))) == {"psp_at_5": ["bold"], "p_at_1": ["bold"]}
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class BestParams(Params):
 
 
 @dataclass(frozen=True)
-class Rule:
+class BestRule:
     """`BestParams` with its defaults filled in."""
 
     by: str
@@ -56,10 +56,10 @@ class Rule:
         return list(dict.fromkeys([self.by, *self.at_least]))
 
 
-def rule(params: BestParams, ks: Sequence[int]) -> Rule:
+def rule(params: BestParams, ks: Sequence[int]) -> BestRule:
     usual: dict[str, float | str] = {f"p_at_{min(ks)}": "base - 1.0"}
     floors = usual if params.at_least is None else params.at_least
-    return Rule(params.by or f"psp_at_{max(ks)}", floors)
+    return BestRule(params.by or f"psp_at_{max(ks)}", floors)
 
 
 def complaints(params: BestParams, ks: Sequence[int]) -> list[str]:
@@ -101,6 +101,11 @@ class Champion:
         """As data/evaluation/summary.json has it."""
         return Champion(**summary["champion"])
 
+    @property
+    def metrics(self) -> list[str]:
+        """Everything the rule looked at, once each."""
+        return list(dict.fromkeys([self.by, *self.at_least]))
+
     def row(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -109,7 +114,9 @@ class Champion:
         return metric in self.floors and not clears(value, self.floors[metric])
 
 
-def choose(wanted: Rule, on_validation: Mapping[str, Mapping[str, float]], base: str) -> Champion:
+def choose(
+    wanted: BestRule, on_validation: Mapping[str, Mapping[str, float]], base: str
+) -> Champion:
     """The best by the rule, of equals the first; the base if nobody clears the floors."""
     floors = {
         metric: floor(written, on_validation[base][metric])

@@ -16,7 +16,14 @@ from coattail.config import suggestion
 from coattail.errors import ConfigError
 from coattail.evaluation.champion import Champion
 from coattail.evaluation.scoring import Evaluation, Row
-from coattail.evaluation.statements import gap, on_validation, reason, title, warnings
+from coattail.evaluation.statements import (
+    apart,
+    gap,
+    on_validation,
+    reason,
+    title,
+    warnings,
+)
 
 WIDTH = 100
 BETTER, WORSE = "▲", "▼"
@@ -118,34 +125,34 @@ def _fitting(
 def choice(evaluation: Evaluation) -> Table:
     """How the champion was chosen: every candidate on validation, the best by the rule first."""
     chosen = Champion.of(evaluation.summary)
-    rows = on_validation(evaluation, chosen.by)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    figures = {metric: on_validation(evaluation, metric) for metric in chosen.metrics}
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, caption_justify="left")
     table.add_column("chosen on validation", vertical="bottom", overflow="fold", max_width=NAME)
-    by = title(chosen.by)
-    floors = [metric for metric in chosen.floors if metric != chosen.by]
-    headings = [(by, "valid"), (by, "test"), ("valid", "-test")]
-    for lines in (*headings, *((title(metric), "valid") for metric in floors)):
-        width = max(DIGITS, *map(len, lines))
-        heading = "\n".join(f"{line:>{width}}" for line in lines)
-        table.add_column(heading + " ", no_wrap=True, vertical="bottom", justify="right")
-    for name in sorted(rows, key=lambda name: _descending(rows[name]["valid"])):
-        row = rows[name]
-        cells = [
-            _figure(row["valid"], chosen.falls_short(chosen.by, row["valid"])),
-            _figure(row["test"], False),
-            _difference(row),
-        ]
-        for metric in floors:
-            value = on_validation(evaluation, metric)[name]["valid"]
-            cells.append(_figure(value, chosen.falls_short(metric, value)))
+    for metric in figures:
+        width = max(DIGITS, len(title(metric)))
+        for lines in ((title(metric), "valid"), ("valid", "-test")):
+            heading = "\n".join(f"{line:>{width}}" for line in lines)
+            table.add_column(f"{heading} ", no_wrap=True, vertical="bottom", justify="right")
+    by = figures[chosen.by]
+    for name in sorted(by, key=lambda name: _descending(by[name]["valid"])):
+        cells = []
+        for metric, rows in figures.items():
+            value = rows[name]["valid"]
+            cells += [_figure(value, chosen.falls_short(metric, value)), _difference(rows[name])]
         table.add_row(_name(name, evaluation.summary), *cells)
-    below = any(
-        chosen.falls_short(row["metric"], row["valid"]) for row in evaluation.tables["validation"]
-    )
-    notes = [f"{BELOW}: below the floor."] if below else []
-    notes += [f"{APART}: beyond chance."] if any(row["real"] for row in rows.values()) else []
-    table.caption, table.caption_justify = Text(" ".join(notes), style="dim"), "left"
+    table.caption = Text(_meaning_of_marks(chosen, figures), style="dim")
     return table
+
+
+def _meaning_of_marks(chosen: Champion, figures: dict[str, dict[str, Row]]) -> str:
+    """What the marks that the table has mean."""
+    shown = [row for rows in figures.values() for row in rows.values()]
+    notes = []
+    if any(chosen.falls_short(row["metric"], row["valid"]) for row in shown):
+        notes.append(f"{BELOW}: below the floor.")
+    if any(row["real"] for row in shown):
+        notes.append(f"{APART}: beyond chance.")
+    return " ".join(notes)
 
 
 def _figure(value: float, below: bool) -> Text:
@@ -172,12 +179,7 @@ def verdict(evaluation: Evaluation) -> list[tuple[str, str]]:
     """The champion's reason, what speaks against it, and validation against test; with styles."""
     lines = [(f"Champion: {reason(evaluation)}", "bold")]
     lines += [(f"! {warning}", "bold red") for warning in warnings(evaluation)]
-    apart = any(row["real"] for row in on_validation(evaluation, _by(evaluation)).values())
-    return [*lines, (gap(evaluation), "red" if apart else "")]
-
-
-def _by(evaluation: Evaluation) -> str:
-    return Champion.of(evaluation.summary).by
+    return [*lines, (gap(evaluation), "red" if apart(evaluation) else "")]
 
 
 def text(evaluation: Evaluation | str | Path, sort: str | None = None, width: int = WIDTH) -> str:

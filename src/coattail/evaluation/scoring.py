@@ -165,8 +165,8 @@ def evaluate(
     tables["front"] = front({name: r.metrics for name, r in results.items()}, params.ks)
     for metric, leader in best.items():
         tables["comparisons"] += _comparisons(metric, results, base, leader, params)
-    for metric in dict.fromkeys([*wanted.metrics, *best]):
-        tables["validation"] += _validation(metric, results, params)
+    for group in (wanted.metrics, *([m] for m in best if m not in wanted.metrics)):
+        tables["validation"] += _validation(group, results, params)
     summary = truth.summary(params) | {
         "candidates": list(results),
         "base": base,
@@ -361,21 +361,29 @@ def _comparisons(
     return rows
 
 
-def _validation(metric: str, results: Mapping[str, _Result], params: EvaluateParams) -> list[Row]:
-    """Every candidate on validation and on test, two samples with no text in common."""
-    everyone = list(results.values())
-    valid = np.array([r.on_valid[metric] for r in everyone])
-    test = np.array([r.metrics[metric] for r in everyone])
-    if metric in everyone[0].resampled:
-        draws = [r.valid_resampled[metric] - r.resampled[metric] for r in everyone]
-        errors = np.array(draws) - (valid - test)[:, None]
-    else:  # a metric that is no sum over texts has no interval
-        errors = np.full((len(everyone), 1), math.nan)
+def _validation(
+    group: Sequence[str], results: Mapping[str, _Result], params: EvaluateParams
+) -> list[Row]:
+    """Every candidate on validation and on test, two samples with no text in common.
+
+    The intervals of a group of metrics hold together.
+    """
+    pairs = [(metric, result) for metric in group for result in results.values()]
+    valid = np.array([result.on_valid[metric] for metric, result in pairs])
+    test = np.array([result.metrics[metric] for metric, result in pairs])
+    # A metric that is no sum over texts was not drawn and has no interval.
+    unknown = np.full(params.resamples, math.nan)
+    draws = [
+        result.valid_resampled.get(metric, unknown) - result.resampled.get(metric, unknown)
+        for metric, result in pairs
+    ]
+    errors = np.array(draws) - (valid - test)[:, None]
     found = simultaneous.around(valid - test, errors, params.confidence)
     return [
-        {"candidate": r.name, "metric": metric, "valid": float(valid[i]), "test": float(test[i])}
+        {"candidate": result.name, "metric": metric}
+        | {"valid": float(valid[i]), "test": float(test[i])}
         | _numbers(found, i)
-        for i, r in enumerate(everyone)
+        for i, (metric, result) in enumerate(pairs)
     ]
 
 

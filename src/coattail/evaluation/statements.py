@@ -70,7 +70,7 @@ def facts(evaluation: Evaluation) -> dict[str, str]:
 def _gain(evaluation: Evaluation, chosen: Champion, base: str, split: str) -> str:
     """`PSP@5 +4.10, P@1 -0.60`: the champion minus the base in what the rule looks at."""
     parts = []
-    for metric in dict.fromkeys([chosen.by, *chosen.floors]):
+    for metric in chosen.metrics:
         rows = on_validation(evaluation, metric)
         parts.append(f"{title(metric)} {rows[chosen.name][split] - rows[base][split]:+.2f}")
     return ", ".join(parts)
@@ -120,27 +120,33 @@ def _broken(evaluation: Evaluation, chosen: Champion, base: str) -> list[str]:
     return said
 
 
+def apart(evaluation: Evaluation) -> dict[str, list[str]]:
+    """Metric of the rule -> candidates whose validation and test differ beyond chance."""
+    shown = Champion.of(evaluation.summary).metrics
+    found = {metric: on_validation(evaluation, metric).values() for metric in shown}
+    real = {m: [row["candidate"] for row in rows if row["real"]] for m, rows in found.items()}
+    return {metric: names for metric, names in real.items() if names}
+
+
 def gap(evaluation: Evaluation) -> str:
-    """Whether validation and test tell the same story, by the metric the champion is chosen by."""
-    by = Champion.of(evaluation.summary).by
-    rows = list(on_validation(evaluation, by).values())
-    known = [row for row in rows if not math.isnan(row["difference"])]
-    if not known:
-        return f"Validation against test: {title(by)} is not known on both."
-    real = [row for row in known if row["real"]]
-    if not real:
-        far = max(known, key=lambda row: abs(row["difference"]))
-        return (
-            f"Validation against test: {title(by)} differs by chance alone, by "
-            f"{far['difference']:+.2f} at most ({far['candidate']})."
-        )
-    told = f"Validation against test: {title(by)} differs beyond chance for "
-    if 2 * len(real) <= len(known):
-        named = ", ".join(f"{row['candidate']} ({row['difference']:+.2f})" for row in real)
-        return f"{told}{named}, for the others by chance alone."
-    mean = sum(row["difference"] for row in known) / len(known)
+    """Whether validation and test tell the same story, in the metrics the rule looks at."""
+    means = []
+    for metric in Champion.of(evaluation.summary).metrics:
+        rows = on_validation(evaluation, metric).values()
+        known = [row["difference"] for row in rows if not math.isnan(row["difference"])]
+        means.append(f"{title(metric)} {sum(known) / len(known):+.2f}" if known else "")
+    if not any(means):
+        return "Validation against test: there are no figures on both."
+    told = f"Validation minus test, mean of the candidates: {', '.join(filter(None, means))}; "
+    far = apart(evaluation)
+    if not far:
+        return f"{told}no more than chance."
+    everyone = len(evaluation.summary["candidates"])
+    parts = []
+    for metric, names in far.items():
+        who = ", ".join(names) if len(names) <= 2 else f"{len(names)} of {everyone} candidates"
+        parts.append(f"{title(metric)} ({who})")
     return (
-        f"{told}{len(real)} of {len(known)} candidates ({mean:+.2f} on average): test texts are of "
-        "another kind. Where texts have a date or come in groups, cut validation from train by "
-        "them, as test was (docs/data.md)."
+        f"{told}beyond chance in {' and '.join(parts)}. Where texts have a date or come in groups, "
+        "cut validation from train by them, as test was (docs/data.md)."
     )

@@ -7,7 +7,7 @@ from html import escape
 
 from coattail.evaluation.champion import Champion
 from coattail.evaluation.leaderboard import APART, BELOW
-from coattail.evaluation.statements import gap, on_validation, reason, title, warnings
+from coattail.evaluation.statements import apart, gap, on_validation, reason, title, warnings
 from coattail.report.collect import Content
 from coattail.report.html import number, roles
 
@@ -24,9 +24,7 @@ def verdict(content: Content) -> str:
 def note(content: Content) -> str:
     """How to read the table, and whether validation and test tell the same story."""
     summary = content.evaluation.summary
-    chosen = Champion.of(summary)
-    rows = on_validation(content.evaluation, chosen.by).values()
-    style = ' class="loud"' if any(row["real"] for row in rows) else ""
+    style = ' class="loud"' if apart(content.evaluation) else ""
     return (
         f"The champion is published and tags new texts. It is chosen on {summary['valid_texts']:,} "
         "validation texts; test is read once and chooses nothing. "
@@ -39,22 +37,21 @@ def table(content: Content) -> str:
     """Every candidate on validation and on test, in the metrics that the rule looks at."""
     evaluation = content.evaluation
     chosen = Champion.of(evaluation.summary)
-    shown = list(dict.fromkeys([chosen.by, *chosen.floors]))
-    figures = {metric: on_validation(evaluation, metric) for metric in shown}
+    figures = {metric: on_validation(evaluation, metric) for metric in chosen.metrics}
     order = sorted(figures[chosen.by].items(), key=lambda item: _descending(item[1]["valid"]))
     heads = "".join(
         f"<th>{escape(title(metric))}<br>validation</th><th><br>test</th><th><br>difference</th>"
-        for metric in shown
+        for metric in figures
     )
-    rows = []
+    lines = []
     for name, _ in order:
-        cells = "".join(_cells(chosen, figures[metric][name]) for metric in shown)
+        cells = "".join(_cells(chosen, rows[name]) for rows in figures.values())
         style = ' class="chosen"' if name == chosen.name else ""
         head = f"{escape(name)}<small>{escape(roles(content, name))}</small>"
-        rows.append(f'<tr{style}><th scope="row">{head}</th>{cells}</tr>')
+        lines.append(f'<tr{style}><th scope="row">{head}</th>{cells}</tr>')
     return (
         '<div class="scroll"><table id="table-champion">'
-        f"<thead><tr><th>candidate</th>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>"
+        f"<thead><tr><th>candidate</th>{heads}</tr></thead><tbody>{''.join(lines)}</tbody>"
         "</table></div>"
     )
 
