@@ -7,7 +7,7 @@ import math
 import pytest
 
 from coattail import config
-from coattail.errors import ConfigError
+from coattail.errors import ConfigError, DataError
 from coattail.evaluation import champion
 from coattail.evaluation.champion import BestParams, choose
 from coattail.evaluation.metrics import names
@@ -113,3 +113,6 @@ def test_candidate_without_a_figure_on_validation_is_not_chosen() -> None:
 
 def test_champion_is_read_back_from_the_summary() -> None:
     assert champion.Champion.of({"champion": chosen().row()}) == chosen()
+    for old in ({"base": "base"}, {"champion": {"winner": "base"}}):
+        with pytest.raises(DataError, match="knows no champion; run dvc repro evaluate"):
+            champion.Champion.of(old)

@@ -40,7 +40,7 @@ def found(
         {"candidate": name, "metric": metric, "valid": valid[name][metric]}
         | {"test": test[name][metric], "difference": valid[name][metric] - test[name][metric]}
         | {"real": name in apart}
-        for metric in wanted.metrics
+        for metric in chosen.metrics
         for name in valid
     ]
     summary = {"ks": list(KS), "base": "plain", "candidates": list(valid)}

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from coattail.config import Params, suggestion
+from coattail.errors import DataError
 from coattail.evaluation.metrics import names
 
 WRITTEN = re.compile(r"base(?:\s*(?P<sign>[+-])\s*(?P<points>\d+(?:\.\d+)?))?")
@@ -49,11 +50,6 @@ class BestRule:
 
     by: str
     at_least: dict[str, float | str]
-
-    @property
-    def metrics(self) -> list[str]:
-        """Everything the rule looks at, once each."""
-        return list(dict.fromkeys([self.by, *self.at_least]))
 
 
 def rule(params: BestParams, ks: Sequence[int]) -> BestRule:
@@ -99,7 +95,10 @@ class Champion:
     @staticmethod
     def of(summary: Mapping[str, Any]) -> Champion:
         """As data/evaluation/summary.json has it."""
-        return Champion(**summary["champion"])
+        try:
+            return Champion(**summary["champion"])
+        except (KeyError, TypeError):
+            raise DataError("data/evaluation knows no champion; run dvc repro evaluate") from None
 
     @property
     def metrics(self) -> list[str]:

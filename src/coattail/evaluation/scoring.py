@@ -165,7 +165,7 @@ def evaluate(
     tables["front"] = front({name: r.metrics for name, r in results.items()}, params.ks)
     for metric, leader in best.items():
         tables["comparisons"] += _comparisons(metric, results, base, leader, params)
-    for group in (wanted.metrics, *([m] for m in best if m not in wanted.metrics)):
+    for group in (chosen.metrics, *([m] for m in best if m not in chosen.metrics)):
         tables["validation"] += _validation(group, results, params)
     summary = truth.summary(params) | {
         "candidates": list(results),

@@ -58,12 +58,12 @@ def table(content: Content) -> str:
 
 def _cells(chosen: Champion, row: dict[str, float]) -> str:
     below = BELOW if chosen.falls_short(str(row["metric"]), row["valid"]) else ""
-    apart = APART if row["real"] else ""
+    differs = APART if row["real"] else ""
     difference = "–" if math.isnan(row["difference"]) else f"{row['difference']:+.2f}"
     interval = "" if math.isnan(row["low"]) else f"{row['low']:+.2f} to {row['high']:+.2f}"
     return (
         f"<td>{number(row['valid'])}{_mark(below)}</td><td>{number(row['test'])}</td>"
-        f"<td>{difference}{_mark(apart)}<small>{interval}</small></td>"
+        f"<td>{difference}{_mark(differs)}<small>{interval}</small></td>"
     )
 
 
