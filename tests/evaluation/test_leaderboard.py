@@ -66,7 +66,7 @@ def rows(text: str) -> dict[str, list[str]]:
     """The cells of the first table."""
     lines = [line.split() for line in text.partition("chosen on validation")[0].splitlines()]
     return {
-        line[0]: [cell for cell in line[1:] if cell not in ("(base)", "(champion)")]
+        line[0]: [cell for cell in line[1:] if cell.strip("(,)") not in ("base", "champion")]
         for line in lines
         if line and line[0] in ("first", "second", "a-candidate-with-quite-a-long-name")
     }

@@ -101,8 +101,10 @@ def test_floor_that_held_on_validation_and_breaks_on_test_is_said_aloud() -> Non
 def test_base_as_champion_is_explained() -> None:
     proud = found(BestParams(at_least={"p_at_1": 80}))
     assert statements.reason(proud) == (
-        "plain, best PSP@5 on validation of the 1 of 3 candidates with P@1 >= 80.00."
+        "plain, the only one of 3 candidates with P@1 >= 80.00 on validation."
     )
+    alone = found(valid={"plain": VALID["plain"]}, test={"plain": TEST["plain"]})
+    assert statements.reason(alone) == "plain, the only candidate."
     assert statements.warnings(proud) == [
         "the floor P@1 >= 80.0 held on validation and does not on test: 79.00, wanted 80.00"
     ]

@@ -167,12 +167,13 @@ def _difference(row: Row) -> Text:
 
 
 def _name(name: str, summary: Row) -> Text:
+    """A candidate's name, and whether it is the base or the champion."""
+    champion = summary.get("champion", {}).get("name")  # a comparison of runs has none
+    holders = {"base": summary["base"], "champion": champion}
+    roles = [role for role, holder in holders.items() if holder == name]
     shown = Text(name, style="bold" if name == summary["base"] else "")
-    if name == summary["base"]:
-        shown.append(" (base)", style="not bold dim")
-    if name == summary.get("champion", {}).get("name"):
-        shown.append(" (champion)", style="bold green")
-    return shown
+    style = "bold green" if name == champion else "not bold dim"
+    return shown.append(f" ({', '.join(roles)})", style) if roles else shown
 
 
 def verdict(evaluation: Evaluation) -> list[tuple[str, str]]:

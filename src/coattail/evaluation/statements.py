@@ -35,9 +35,14 @@ def reason(evaluation: Evaluation) -> str:
             return f"{base}, the base, as no candidate has a {by} on validation to be chosen by."
         return f"{base}, the base, as no candidate has {floors(chosen)} on validation."
     everyone, left = len(evaluation.summary["candidates"]), len(chosen.cleared)
-    of = f"the {left} of {everyone} candidates" if left < everyone else f"all {everyone} candidates"
+    if everyone == 1:
+        return f"{base}, the only candidate."
     kept = f" with {floors(chosen)}" if chosen.floors else ""
-    text = f"{chosen.name}, best {by} on validation of {of}{kept}."
+    if left == 1:
+        text = f"{chosen.name}, the only one of {everyone} candidates{kept} on validation."
+    else:
+        of = f"all {everyone}" if left == everyone else f"the {left} of {everyone}"
+        text = f"{chosen.name}, best {by} on validation of {of} candidates{kept}."
     if chosen.name == base:
         return text
     valid, test = (_gain(evaluation, chosen, base, split) for split in ("valid", "test"))
