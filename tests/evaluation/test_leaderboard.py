@@ -9,6 +9,7 @@ import pytest
 
 from coattail.errors import ConfigError
 from coattail.evaluation import leaderboard
+from coattail.evaluation.champion import BestParams, choose, rule
 from coattail.evaluation.scoring import TABLES, Evaluation, headline
 
 METRICS = ("p_at_1", "p_at_5", "ndcg_at_5", "psp_at_1", "psp_at_5")
@@ -45,13 +46,27 @@ def board(**values: dict[str, float]) -> Evaluation:
         "confidence": 0.95,
         "resamples": 1000,
     }
-    return Evaluation(summary, metrics, {t: [] for t in TABLES} | {"comparisons": comparisons})
+    validation = [
+        {"candidate": name, "metric": metric, "valid": values[metric] + 1, "test": values[metric]}
+        | {"difference": 1.0, "low": -0.5, "high": 2.5, "real": False}
+        for metric in ("psp_at_5", "p_at_1")
+        for name, values in metrics.items()
+    ]
+    champion = choose(
+        rule(BestParams(), (1, 3, 5)),
+        {name: {m: v + 1 for m, v in row.items()} for name, row in metrics.items()},
+        "first",
+    )
+    summary |= {"champion": champion.row(), "candidates": list(names)}
+    tables = {"comparisons": comparisons, "validation": validation}
+    return Evaluation(summary, metrics, {t: [] for t in TABLES} | tables)
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    lines = [line.split() for line in text.splitlines()]
+    """The cells of the first table."""
+    lines = [line.split() for line in text.partition("chosen on validation")[0].splitlines()]
     return {
-        line[0]: [cell for cell in line[1:] if cell != "(base)"]
+        line[0]: [cell for cell in line[1:] if cell.strip("(,)") not in ("base", "champion")]
         for line in lines
         if line and line[0] in ("first", "second", "a-candidate-with-quite-a-long-name")
     }
@@ -84,15 +99,47 @@ def test_table_fits_into_100_columns_and_says_what_the_marks_mean() -> None:
     assert "…" not in text
     caption = " ".join(text.split())
     assert (
-        "worse than first, beyond a 95% paired bootstrap interval (P@5: ±1.00 or less)" in caption
+        "better or worse than first beyond chance, by 95% paired bootstrap intervals that hold for "
+        "all candidates of a column at once (P@5: ±1.00 or less)" in caption
     )
     assert "2,000 test texts, 1,000 labels" in caption
 
 
-def test_numbers_stay_whole_in_a_narrow_terminal() -> None:
+def test_numbers_and_names_stay_whole_in_a_narrow_terminal() -> None:
     text = leaderboard.text(board(second={"psp_at_5": 77.77}), width=80)
     assert "*77.77▲" in text
+    assert "a-candidate-with-quite-a-long-name" in text
     assert max(map(len, text.splitlines())) <= 80
+    assert "Left out for want of width: nDCG@5, PSP@1, tail cov@5." in " ".join(text.split())
+    assert "Left out" not in leaderboard.text(board(), width=100)
+
+
+def test_column_that_is_sorted_by_is_never_left_out() -> None:
+    table = leaderboard.render(board(), sort="psp_at_1", plain=True, width=80)
+    assert "PSP@1↓" in leaderboard.plain_text(table, 80)
+
+
+def test_second_table_shows_validation_beside_test_and_who_misses_the_floor() -> None:
+    evaluation = board(second={"psp_at_5": 60.0}, a={"psp_at_5": 70.0, "p_at_1": 40.0})
+    text = leaderboard.text(evaluation)
+    lines = text.partition("chosen on validation")[2].splitlines()
+    cells = [line.split() for line in lines if "0.00" in line or "1.00" in line]
+    long = "a-candidate-with-quite-a-long-name"
+    assert cells[0] == [long, "71.00", "+1.00", "41.00✗", "+1.00"]
+    assert cells[1] == ["second", "(champion)", "61.00", "+1.00", "51.00", "+1.00"]
+    assert cells[2][:2] == ["first", "(base)"]
+    assert "✗: below the floor." in text
+    assert "Champion: second, best PSP@5 on validation of the 2 of 3 candidates" in text
+
+
+def test_figures_of_validation_beyond_chance_from_test_carry_a_mark() -> None:
+    evaluation = board(second={"psp_at_5": 60.0})
+    assert "≠" not in leaderboard.text(evaluation)
+    for row in evaluation.tables["validation"]:
+        row["real"] = row["candidate"] == "second"
+    text = leaderboard.text(evaluation)
+    assert "+1.00≠" in text
+    assert "≠: beyond chance." in text
 
 
 def test_unknown_metric_is_refused_with_a_suggestion() -> None:

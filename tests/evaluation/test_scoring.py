@@ -18,7 +18,7 @@ from coattail import config
 from coattail.arrays import TopK, best_first, save_csr
 from coattail.data.features import Features
 from coattail.errors import ConfigError, DataError
-from coattail.evaluation import bootstrap, metrics
+from coattail.evaluation import bootstrap, champion, metrics
 from coattail.evaluation.scoring import (
     EvaluateParams,
     Evaluation,
@@ -54,6 +54,7 @@ def world(folder: Path, complete: bool = True) -> Features:
     np.save(folder / "labels" / "counts.npy", counts)
     np.save(folder / "labels" / "inverse_propensity.npy", frequency.inverse_propensity(counts, 210))
     np.save(folder / "labels" / "bands.npy", frequency.bands(counts))
+    (folder / "labels" / "propensity.json").write_text('{"A": 0.55, "B": 1.5}')
     return Features(folder)
 
 
@@ -191,6 +192,90 @@ def test_base_can_be_chosen_and_improvement_is_over_it(
     assert result.summary["base"] == "middle"
     assert result.metrics["middle"]["improvement"] == 0
     assert result.metrics["weak"]["improvement"] < 0 < result.metrics["strong"]["improvement"]
+
+
+# --- the champion --------------------------------------------------------------------------------
+
+
+def test_champion_is_chosen_on_validation_and_test_has_no_say(
+    candidates: dict[str, dict[str, TopK]], features: Features
+) -> None:
+    best = champion.BestParams(at_least={})
+    rankings = {name: dict(one) for name, one in candidates.items()}
+    rankings["weak"]["valid"], rankings["strong"]["valid"] = (
+        candidates[name]["valid"] for name in ("strong", "weak")
+    )
+    found = evaluate(rankings, features, EvaluateParams(resamples=10, best=best))
+    assert found.summary["best"]["psp_at_5"] == "strong", "on test"
+    assert found.summary["champion"]["name"] == "weak", "on validation"
+    shuffled = {
+        name: one | {"test": candidates[other]["test"]}
+        for (name, one), other in zip(rankings.items(), ("middle", "weak", "strong"), strict=True)
+    }
+    again = evaluate(shuffled, features, EvaluateParams(resamples=10, best=best))
+    assert again.summary["champion"] == found.summary["champion"]
+
+
+def test_validation_is_scored_with_labels_counted_in_train_alone(
+    evaluation: Evaluation, candidates: dict[str, dict[str, TopK]], features: Features
+) -> None:
+    train = features.Y("train")
+    weights = frequency.inverse_propensity(frequency.counts(train), train.shape[0], 0.55, 1.5)
+    judged = metrics.judge(candidates["middle"]["valid"], features.Y("valid"), weights)
+    row = validation(evaluation, "middle", "psp_at_5")
+    assert row["valid"] == pytest.approx(judged.ratio("psp", 5).percent, rel=1e-12)
+    assert row["test"] == evaluation.metrics["middle"]["psp_at_5"]
+    assert row["difference"] == row["valid"] - row["test"]
+    assert row["low"] < row["difference"] < row["high"]
+
+
+def validation(evaluation: Evaluation, name: str, metric: str) -> dict[str, float]:
+    rows = evaluation.tables["validation"]
+    (row,) = [r for r in rows if (r["candidate"], r["metric"]) == (name, metric)]
+    return row
+
+
+def test_validation_that_is_easier_than_test_is_noticed_and_equal_ones_are_not(
+    candidates: dict[str, dict[str, TopK]], features: Features, evaluation: Evaluation
+) -> None:
+    def apart(found: Evaluation) -> list[str]:
+        rows = found.tables["validation"]
+        return [r["candidate"] for r in rows if r["metric"] == "psp_at_5" and r["real"]]
+
+    assert apart(evaluation) == []
+    flattered = {
+        name: {"valid": rank(features.Y("valid"), 3.0, i), "test": rankings["test"]}
+        for i, (name, rankings) in enumerate(candidates.items())
+    }
+    assert apart(evaluate(flattered, features, FEW)) == ["weak", "strong", "middle"]
+
+
+def test_a_rule_by_a_metric_without_intervals_still_has_its_figures(
+    candidates: dict[str, dict[str, TopK]], features: Features
+) -> None:
+    for metric in ("improvement", "tail_coverage_at_5", "macro_f1_tuned"):
+        best = champion.BestParams(by=metric, at_least={"coverage_at_5": "base"})
+        found = evaluate(candidates, features, EvaluateParams(resamples=10, best=best))
+        name = found.summary["champion"]["name"]
+        shown = {one: validation(found, one, metric)["valid"] for one in candidates}
+        assert shown[name] == max(shown[one] for one in found.summary["champion"]["cleared"])
+        row = validation(found, name, metric)
+        assert row["difference"] == row["valid"] - row["test"]
+        assert math.isnan(row["low"])
+        assert not row["real"]
+
+
+def test_rule_by_an_unknown_metric_is_refused(
+    candidates: dict[str, dict[str, TopK]], features: Features
+) -> None:
+    best = champion.BestParams(by="pps_at_5", at_least={"p_at_7": 1.0})
+    with pytest.raises(ConfigError, match=r"best\.by: .*did you mean 'psp_at_5'(.|\n)*p_at_7"):
+        evaluate(candidates, features, EvaluateParams(best=best))
+
+
+def test_metrics_that_a_rule_may_name_are_those_there_are(evaluation: Evaluation) -> None:
+    there = [m for m in evaluation.metrics["weak"] if not m.startswith(("complete_", "missing_"))]
+    assert sorted(metrics.names((1, 3, 5))) == sorted(there)
 
 
 def test_front_keeps_what_nobody_beats_in_both() -> None:

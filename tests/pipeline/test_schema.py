@@ -34,6 +34,19 @@ def test_the_shipped_params_are_fine(params):
         (lambda p: p["rerank"]["dismec-rerank"].update(base="dismek"), "did you mean 'dismec'"),
         (lambda p: p["rerank"].update(dismec={"base": "bonsai"}), "has the name of"),
         (lambda p: p["evaluate"].update(base="nobody"), "evaluate.base: no candidate 'nobody'"),
+        (
+            lambda p: p["evaluate"]["best"].update(by="pps_at_5"),
+            "best.by: no metric 'pps_at_5'; did",
+        ),
+        (
+            lambda p: p["evaluate"]["best"].update(at_least={"p_at_9": 1}),
+            "at_least.p_at_9: no metric",
+        ),
+        (lambda p: p["evaluate"]["best"].update(at_least={"p_at_1": "bas"}), "got 'bas'"),
+        (
+            lambda p: p["publish"].update(best_by="ndcg_at_5"),
+            "Remove it and write, under evaluate, best: {by: ndcg_at_5, ",
+        ),
         (lambda p: p.update(train_linear=[1]), "wanted named variants"),
         (lambda p: p["train_linear"].update({"a b": {"model": "ovr"}}), "letters, digits"),
         (lambda p: p["train_linear"]["dismec"].pop("tree"), "tree has to be written out"),
@@ -44,6 +57,11 @@ def test_every_mistake_is_named(params, change, message):
     with pytest.raises(ConfigError) as error:
         check(params)
     assert message in str(error.value)
+
+
+def test_params_without_a_rule_have_the_usual_one(params):
+    del params["evaluate"]["best"]
+    check(params)
 
 
 def test_candidates_that_build_on_each_other_are_refused(params):

@@ -22,14 +22,15 @@ from coattail.cli.main import main
 from coattail.config import read_yaml
 from coattail.data.features import Features
 from coattail.errors import DataError
-from coattail.evaluation import metrics
+from coattail.evaluation import metrics, statements
+from coattail.evaluation.statements import title
 from coattail.pipeline.candidates import candidates
 from coattail.pipeline.result_params import ReportParams
 from coattail.report import page, terminal
 from coattail.report.collect import Content, collect, write_plots
 from coattail.report.examples import choose, read_texts
 from coattail.report.explanations import Explainer
-from coattail.report.findings import findings, title, verdicts
+from coattail.report.findings import findings, verdicts
 from coattail.report.label_table import label_table
 from coattail.report.numbers import numbers, plain, script_json
 from coattail.tracking import executions
@@ -309,9 +310,28 @@ def test_findings_name_the_best_and_those_not_told_from_it(content):
     sorted_out = verdicts(content.evaluation, "psp_at_5")
     judged = [name for names in sorted_out.values() for name in names]
     assert sorted(judged) == sorted(set(NAMES) - {"lines"})
-    assert title("psp_at_5") == "PSP@5"
-    assert title("tail_recall_at_5") == "tail recall@5"
-    assert title("micro_f1_tuned") == "micro F1 tuned"
+
+
+def test_page_tells_who_is_champion_why_and_what_speaks_against_it(content, html):
+    text = " ".join(" ".join(Reader(html).texts).split())
+    assert statements.reason(content.evaluation) in text
+    for warning in statements.warnings(content.evaluation):
+        assert warning in text
+    assert statements.gap(content.evaluation) in text
+    champion = content.evaluation.summary["champion"]
+    for metric in (champion["by"], *champion["floors"]):
+        for row in statements.on_validation(content.evaluation, metric).values():
+            assert f"{row['valid']:.2f}" in text
+            assert f"{row['difference']:+.2f}" in text
+    assert "60 validation texts" in text
+
+
+def test_loud_warning_is_loud_on_the_page(content):
+    short = {"by": "psp_at_5", "at_least": {"p_at_1": 101.0}, "floors": {"p_at_1": 101.0}}
+    summary = content.evaluation.summary | {"champion": {"name": "lines", "cleared": []} | short}
+    shown = page.render(replace(content, evaluation=replace(content.evaluation, summary=summary)))
+    assert '<p class="loud">lines is published because nothing else could be chosen</p>' in shown
+    assert shown.count("✗") > len(NAMES), "nobody is above the floor"
 
 
 def test_terminal_says_the_same(folder, content, monkeypatch):
@@ -321,6 +341,7 @@ def test_terminal_says_the_same(folder, content, monkeypatch):
     for one in findings(content.evaluation):
         assert f"{title(one.metric)} {one.value:.2f}" in said.output
     assert "300 + 60 + 100 texts" in said.output
+    assert statements.reason(content.evaluation) in " ".join(said.output.split())
     assert all(name in said.output for name in NAMES)
     assert max(len(line) for line in said.output.splitlines()) <= 110
 

@@ -124,6 +124,10 @@ def test_the_best_model_is_registered_and_tags_texts(done):
     champion = done.client.get_model_version_by_alias("coattail-demo", "champion")
     best = next(run for run in done.runs("candidate") if run.data.tags["is_best"] == "true")
     assert champion.run_id == best.info.run_id
+    summary = json.loads((done.folder / "data" / "evaluation" / "summary.json").read_text())
+    assert best.info.run_name == summary["champion"]["name"]
+    assert champion.description.startswith(f"Champion: {best.info.run_name}, ")
+    assert champion.tags["chosen_by"] == "PSP@5 on validation"
     code = (
         "import mlflow, pandas; mlflow.set_tracking_uri('sqlite:///mlflow.db')\n"
         "model = mlflow.pyfunc.load_model('models:/coattail-demo@champion')\n"

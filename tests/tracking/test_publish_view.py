@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import mlflow
 import pytest
 from matplotlib.figure import Figure
 from mlflow.exceptions import MlflowException
@@ -89,6 +90,37 @@ def test_the_parent_has_the_main_figures_of_the_best_and_says_where_it_ran(store
     assert "report.html" not in parent.data.tags[experiment_page.NOTE], (
         "there is no report to lead to"
     )
+
+
+def test_registered_version_says_why_it_is_the_champion_and_what_it_loses(store):
+    told = replace(
+        shown(),
+        reason="dismec, best PSP@5 on validation.",
+        warnings=("dismec loses 4.10 P@5",),
+        facts={"chosen_by": "PSP@5 on validation"},
+        log_model=log_something,
+    )
+    result = publish(store, told)
+    version = store.client.get_model_version_by_alias("coattail-toy", "champion")
+    assert version.run_id == result["candidates"]["dismec"]
+    assert version.description.startswith("Champion: dismec, best PSP@5 on validation.\n")
+    assert "**dismec loses 4.10 P@5**" in version.description
+    assert version.tags == {"candidate": "dismec", "chosen_by": "PSP@5 on validation"}
+    model = store.client.get_registered_model("coattail-toy")
+    assert "models:/coattail-toy@champion" in model.description
+    note = store.client.get_run(result["parent_run_id"]).data.tags[experiment_page.NOTE]
+    assert "Champion: dismec, best PSP@5 on validation.\n\n**dismec loses 4.10 P@5**" in note
+
+
+def log_something(_name: str) -> str:
+    """The smallest model that MLflow takes, into the active run."""
+
+    class Echo(mlflow.pyfunc.PythonModel):
+        def predict(self, context, model_input, params=None):
+            return model_input
+
+    info = mlflow.pyfunc.log_model(name="model", python_model=Echo(), pip_requirements=["mlflow"])
+    return str(info.model_uri)
 
 
 def test_report_tables_and_pictures_are_artifacts_under_telling_names(store, tmp_path):

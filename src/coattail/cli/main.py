@@ -225,7 +225,7 @@ def clean(dry_run: bool) -> None:
 
 @main.command()
 @click.argument("texts", nargs=-1)
-@click.option("--candidate", help="Which candidate to ask; the best one if not given.")
+@click.option("--candidate", help="Which candidate to ask; the champion if not given.")
 @click.option("--model", metavar="FOLDER", help="Ask a bundle, as add-label writes, instead.")
 @click.option("-k", default=5, show_default=True, help="Labels per text.")
 def tag(texts: tuple[str, ...], candidate: str | None, model: str | None, k: int) -> None:

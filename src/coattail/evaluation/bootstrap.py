@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ BLOCK_BYTES = 64 << 20
 
 
 def resample(
-    ratios: Mapping[str, Ratio], resamples: int, seed: int
+    ratios: Mapping[str, Ratio], resamples: int, seed: int | Sequence[int]
 ) -> dict[str, NDArray[np.float64]]:
     """Each metric on every resample of the texts, (resamples,) in percent.
 

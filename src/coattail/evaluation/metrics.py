@@ -327,6 +327,13 @@ def summarise(
     return result
 
 
+def names(ks: Sequence[int] = KS) -> list[str]:
+    """What `score` calls its metrics, with a tuned threshold, and `improvement`."""
+    ranked = [f"{m}_at_{k}" for m in (*RANKED, "coverage", "macro_f1") for k in ks]
+    own = [*ranked, "micro_f1", "macro_f1", "micro_f1_tuned", "macro_f1_tuned"]
+    return [*own, *(f"{band}_{name}" for band in BANDS for name in own), "improvement"]
+
+
 def by_group(
     judged: Judged, group: NDArray, n_groups: int, ks: Sequence[int], threshold: float | None = None
 ) -> list[dict[str, float]]:

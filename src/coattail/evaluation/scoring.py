@@ -1,4 +1,4 @@
-"""Every candidate scored in one place: metrics, bands, bins, paired intervals, the front."""
+"""Every candidate scored in one place: metrics, bands, bins, paired intervals, the champion."""
 
 from __future__ import annotations
 
@@ -19,13 +19,20 @@ from coattail.arrays import TopK
 from coattail.config import Params, suggestion
 from coattail.data.features import Features
 from coattail.errors import ConfigError, DataError
-from coattail.evaluation import bootstrap, metrics
+from coattail.evaluation import bootstrap, champion, metrics, simultaneous
 from coattail.files import atomic_file, atomic_folder
-from coattail.labels.frequency import BANDS, EDGES, bin_names, frequency_bin
+from coattail.labels.frequency import (
+    BANDS,
+    EDGES,
+    bin_names,
+    counts,
+    frequency_bin,
+    inverse_propensity,
+)
 from coattail.progress import progress
 
 Row = dict[str, Any]
-TABLES = ("bands", "bins", "intervals", "comparisons", "front", "calibration")
+TABLES = ("bands", "bins", "intervals", "comparisons", "front", "calibration", "validation")
 
 
 class EvaluateParams(Params):
@@ -35,10 +42,12 @@ class EvaluateParams(Params):
     """Ranks at which metrics are taken; the largest is the one tables and plots show."""
     base: str | None = None
     """Candidate all others are compared with; null for the first one."""
+    best: champion.BestParams = champion.BestParams()
+    """Which candidate is the champion; chosen on validation."""
     resamples: int = Field(1000, ge=10, le=100_000)
-    """Bootstrap resamples of the test texts."""
+    """Bootstrap resamples of the texts."""
     confidence: float = Field(0.95, gt=0, lt=1)
-    """Share of the resamples inside an interval."""
+    """Share of the resamples inside an interval; of comparisons, inside all those of a metric."""
     seed: int = Field(0, ge=0)
     """Seed of the resamples."""
     psndcg: metrics.Variant = "a"
@@ -79,11 +88,11 @@ class Evaluation:
     Attributes
     ----------
     summary : dict
-        candidates, base, best (per metric), ks, thresholds, kinds, and sizes of the test set.
+        candidates, base, champion, best (per metric), ks, thresholds, kinds, sizes of the test set.
     metrics : dict
         candidate -> metric -> value, every name of docs/metrics.md; NaN where it does not exist.
     tables : dict
-        bands, bins, intervals, comparisons, front, calibration: lists of flat rows.
+        bands, bins, intervals, comparisons, front, calibration, validation: lists of flat rows.
     """
 
     summary: Row
@@ -132,6 +141,8 @@ def evaluate(
 ) -> Evaluation:
     """Score every candidate (name -> its rankings of ``valid`` and ``test``)."""
     base = _base(list(candidates), params.base)
+    if wrong := champion.complaints(params.best, params.ks):
+        raise ConfigError("\n".join(wrong))
     truth = _Truth(features, params)
     results: dict[str, _Result] = {}
     with progress("evaluate", len(candidates), "candidates") as bar:
@@ -145,16 +156,21 @@ def evaluate(
     for result in results.values():
         gain = metrics.improvement(result.metrics, results[base].metrics)
         result.metrics["improvement"] = gain
+        gain = metrics.improvement(result.on_valid, results[base].on_valid)
+        result.on_valid["improvement"] = gain
+    wanted = champion.rule(params.best, params.ks)
+    chosen = champion.choose(wanted, {n: r.on_valid for n, r in results.items()}, base)
     best = {m: _best(results, m) for m in results[base].resampled}
     tables = {name: [row for r in results.values() for row in r.tables[name]] for name in TABLES}
     tables["front"] = front({name: r.metrics for name, r in results.items()}, params.ks)
     for metric, leader in best.items():
-        for result in results.values():
-            against = (("base", results[base]), ("best", results[leader]))
-            tables["comparisons"] += [_compare(metric, result, *one, params) for one in against]
+        tables["comparisons"] += _comparisons(metric, results, base, leader, params)
+    for group in (chosen.metrics, *([m] for m in best if m not in chosen.metrics)):
+        tables["validation"] += _validation(group, results, params)
     summary = truth.summary(params) | {
         "candidates": list(results),
         "base": base,
+        "champion": chosen.row(),
         "best": best,
         "thresholds": {name: r.threshold for name, r in results.items()},
         "kinds": {name: r.kind for name, r in results.items()},
@@ -168,6 +184,12 @@ class _Truth:
     def __init__(self, features: Features, params: EvaluateParams) -> None:
         self.valid, self.test = features.Y("valid"), features.Y("test")
         self.weights, self.bands = features.inverse_propensity, features.bands
+        # Labels are counted in texts that are not scored. Validation texts among the counted ones
+        # would get smaller weights than test texts do, and a higher PSP (docs/metrics.md).
+        train = features.Y("train")
+        self.valid_weights = inverse_propensity(
+            counts(train), int(train.shape[0]), *features.propensity
+        )
         self.bin = frequency_bin(features.counts, params.bins)
         self.bin_names = bin_names(params.bins)
         self.complete = features.complete("test")
@@ -175,12 +197,13 @@ class _Truth:
     def summary(self, params: EvaluateParams) -> Row:
         return {
             "texts": int(self.test.shape[0]),
+            "valid_texts": int(self.valid.shape[0]),
             "texts_without_labels": int((np.diff(self.test.indptr) == 0).sum()),
             "labels": int(self.test.shape[1]),
             "bands": self._sizes(self.bands, BANDS),
             "bins": self._sizes(self.bin, self.bin_names),
             "complete": self.complete is not None,
-            **params.model_dump(mode="json", exclude={"base", "bins"}),
+            **params.model_dump(mode="json", exclude={"base", "bins", "best"}),
         }
 
     def _sizes(self, group: NDArray, names: Sequence[str]) -> list[Row]:
@@ -199,7 +222,7 @@ class _Truth:
 
 @dataclass
 class _Result:
-    """One candidate: its numbers, its resampled metrics, and its gain on every text."""
+    """One candidate: its numbers, its resampled metrics, and its gain on every test text."""
 
     name: str
     kind: str
@@ -208,13 +231,16 @@ class _Result:
     tables: dict[str, list[Row]]
     resampled: dict[str, NDArray[np.float64]]  # metric -> (resamples,)
     gains: dict[str, NDArray[np.float64]]  # P and PSP at the largest k -> (n,)
+    on_valid: dict[str, float]
+    valid_resampled: dict[str, NDArray[np.float64]]
 
 
 def _score(
     name: str, rankings: Mapping[str, TopK], truth: _Truth, params: EvaluateParams
 ) -> _Result:
     ks, k = params.ks, max(params.ks)
-    threshold = metrics.choose_threshold(rankings["valid"], truth.valid)
+    valid = metrics.judge(rankings["valid"], truth.valid, truth.valid_weights, params.psndcg)
+    threshold = metrics.choose_threshold(valid.topk, truth.valid)
     test = rankings["test"].validate(truth.test.shape[1])
     judged = metrics.judge(test, truth.test, truth.weights, params.psndcg)
     values = metrics.summarise(judged, truth.bands, ks, threshold)
@@ -236,7 +262,13 @@ def _score(
         row = {"metric": metric, "value": values[metric], "low": low, "high": high}
         tables["intervals"].append({"candidate": name} | row)
     gains = {m: ratios[m].numerator for m in (f"p_at_{k}", f"psp_at_{k}")}
-    return _Result(name, test.kind, threshold, values, tables, resampled, gains)
+    valid_ratios = _compared(valid, truth.bands, ks, threshold)
+    # Other texts, so other draws: paired ones would mean something by accident.
+    valid_resampled = bootstrap.resample(valid_ratios, params.resamples, (params.seed, 1))
+    on_valid = metrics.summarise(valid, truth.bands, ks, threshold)
+    return _Result(
+        *(name, test.kind, threshold, values, tables, resampled, gains, on_valid, valid_resampled)
+    )
 
 
 def _compared(
@@ -305,18 +337,61 @@ def front(values: Mapping[str, Mapping[str, float]], ks: Sequence[int]) -> list[
     return rows
 
 
-def _compare(
-    metric: str, mine: _Result, against: str, other: _Result, params: EvaluateParams
-) -> Row:
-    difference = mine.metrics[metric] - other.metrics[metric]
-    draws = mine.resampled[metric] - other.resampled[metric]
-    low, high = bootstrap.interval(draws, params.confidence)
-    row = {"candidate": mine.name, "metric": metric, "against": against, "other": other.name}
-    numbers = {"difference": difference, "low": low, "high": high, "real": low > 0 or high < 0}
-    if metric not in mine.gains:
-        return row | numbers
-    bouts = bootstrap.bouts(mine.gains[metric], other.gains[metric])
-    return row | numbers | dict(zip(("wins", "ties", "losses"), bouts, strict=True))
+def _comparisons(
+    metric: str, results: Mapping[str, _Result], base: str, leader: str, params: EvaluateParams
+) -> list[Row]:
+    """Every candidate against the base and against the best; a metric's intervals hold together."""
+    names = list(results)
+    values = np.array([r.metrics[metric] for r in results.values()])
+    draws = np.array([r.resampled[metric] for r in results.values()])
+    made = {
+        "base": simultaneous.from_one(values, draws, names.index(base), params.confidence),
+        "best": simultaneous.from_best(values, draws, names.index(leader), params.confidence),
+    }
+    rows = []
+    for position, mine in enumerate(results.values()):
+        for against, found in made.items():
+            other = results[base if against == "base" else leader]
+            row: Row = {"candidate": mine.name, "metric": metric, "against": against}
+            row |= {"other": other.name} | _numbers(found, position)
+            if metric in mine.gains:
+                bouts = bootstrap.bouts(mine.gains[metric], other.gains[metric])
+                row |= dict(zip(("wins", "ties", "losses"), bouts, strict=True))
+            rows.append(row)
+    return rows
+
+
+def _validation(
+    group: Sequence[str], results: Mapping[str, _Result], params: EvaluateParams
+) -> list[Row]:
+    """Every candidate on validation and on test, two samples with no text in common.
+
+    The intervals of a group of metrics hold together.
+    """
+    pairs = [(metric, result) for metric in group for result in results.values()]
+    valid = np.array([result.on_valid[metric] for metric, result in pairs])
+    test = np.array([result.metrics[metric] for metric, result in pairs])
+    # A metric that is no sum over texts was not drawn and has no interval.
+    unknown = np.full(params.resamples, math.nan)
+    draws = [
+        result.valid_resampled.get(metric, unknown) - result.resampled.get(metric, unknown)
+        for metric, result in pairs
+    ]
+    errors = np.array(draws) - (valid - test)[:, None]
+    found = simultaneous.around(valid - test, errors, params.confidence)
+    return [
+        {"candidate": result.name, "metric": metric}
+        | {"valid": float(valid[i]), "test": float(test[i])}
+        | _numbers(found, i)
+        for i, (metric, result) in enumerate(pairs)
+    ]
+
+
+def _numbers(found: simultaneous.Intervals, position: int) -> Row:
+    """One candidate's difference, the ends of its interval, and whether it leaves out 0."""
+    ends = {"difference": found.difference, "low": found.low, "high": found.high}
+    numbers = {name: float(values[position]) for name, values in ends.items()}
+    return numbers | {"real": bool(found.real[position])}
 
 
 def _base(names: list[str], wanted: str | None) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coattail.config import Params
 
@@ -12,10 +12,19 @@ from coattail.config import Params
 class PublishParams(Params):
     """Section `publish` of params.yaml."""
 
-    best_by: str = Field("psp_at_5", description="test metric that names the best candidate")
     models: Literal["all", "best", "none"] = Field(
-        "best", description="whose models are logged to MLflow; the best one is registered"
+        "best", description="whose models are logged to MLflow; the champion's is registered"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_choice_on_test(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "best_by" in given:
+            raise ValueError(
+                "best_by is gone: the champion is chosen on validation. Remove it and write, under "
+                f"evaluate, best: {{by: {given['best_by']}, at_least: {{p_at_1: base - 1.0}}}}"
+            )
+        return given
 
 
 class ReportParams(Params):

@@ -9,6 +9,7 @@ from coattail.data.augment import AugmentParams
 from coattail.data.corpus import PreprocessParams
 from coattail.data.dataset_params import DatasetParams, VectorsParams
 from coattail.errors import ConfigError
+from coattail.evaluation import champion
 from coattail.evaluation.scoring import EvaluateParams
 from coattail.labels.tree_params import TreeParams
 from coattail.models.deep.deep_params import DeepParams
@@ -106,7 +107,9 @@ def _references(content: dict[str, Any], where: str) -> list[str]:
                     f"{where}: {candidate.stage}.{candidate.name} needs {stage}.{name}, "
                     f"which is not there{suggestion(name, list(content[stage] or {}))}"
                 )
-    base = content["evaluate"].get("base")
+    scored: EvaluateParams = parse(content["evaluate"], EvaluateParams, f"{where}: evaluate")
+    found += [f"{where}: {line}" for line in champion.complaints(scored.best, scored.ks)]
+    base = scored.base
     if base is not None and base not in made:
         found.append(f"{where}: evaluate.base: no candidate {base!r}{suggestion(base, list(made))}")
     return found

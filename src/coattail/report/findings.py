@@ -21,14 +21,6 @@ class Statement:
     level: tuple[str, ...]
 
 
-def title(metric: str) -> str:
-    """psp_at_5 -> PSP@5, tail_recall_at_5 -> tail recall@5."""
-    name, _, k = metric.partition("_at_")
-    short = {"p": "P", "ndcg": "nDCG", "psp": "PSP", "psndcg": "PSnDCG", "rp": "R-precision"}
-    words = short.get(name, name.replace("_", " ").replace("f1", "F1"))
-    return f"{words}@{k}" if k else words
-
-
 def questions(k: int) -> dict[str, str]:
     """Metric -> what it decides."""
     return {

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from html import escape
 
+from coattail.evaluation.champion import Champion
 from coattail.evaluation.leaderboard import BETTER, WORSE, columns
+from coattail.evaluation.statements import title
 from coattail.labels.frequency import BANDS
 from coattail.report.collect import Content
 from coattail.report.examples import KINDS, Example, Prediction
-from coattail.report.findings import Statement, findings, title, verdicts
+from coattail.report.findings import Statement, findings, verdicts
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -29,7 +31,7 @@ def lead(content: Content) -> str:
     return (
         f"{len(content.candidates)} candidates on {summary['texts']:,} test texts with "
         f"{summary['labels']:,} labels. {compared}{level} "
-        f"({summary['confidence']:.0%} paired bootstrap). Figures are percent."
+        f"({summary['confidence']:.0%} paired bootstrap, all at once). Figures are percent."
     )
 
 
@@ -126,8 +128,7 @@ def leaderboard(content: Content) -> str:
                 f'<i class="mark {"up" if mark == BETTER else "down"}">{mark}</i>'
                 f"<small>{half}</small></td>"
             )
-        base = ", base" if name == evaluation.summary["base"] else ""
-        family = f"<small>{escape(content.candidates[name].family)}{base}</small>"
+        family = f"<small>{escape(roles(content, name))}</small>"
         head_cell = f'<th scope="row" data-value="{escape(name)}">{escape(name)}{family}</th>'
         rows.append(f"<tr>{head_cell}{''.join(cells)}</tr>")
     first = '<th aria-sort="none"><button type="button">candidate</button></th>'
@@ -135,6 +136,15 @@ def leaderboard(content: Content) -> str:
         '<div class="scroll"><table class="sortable" id="board">'
         f"<thead><tr>{first}{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def roles(content: Content, name: str) -> str:
+    """Family of a candidate, and whether it is the base or the champion."""
+    summary = content.evaluation.summary
+    parts = [content.candidates[name].family]
+    parts += ["base"] if name == summary["base"] else []
+    parts += ["champion"] if name == Champion.of(summary).name else []
+    return ", ".join(parts)
 
 
 def _last(value: float) -> float:
@@ -196,11 +206,13 @@ def notes(content: Content) -> dict[str, str]:
     left = content.labels.left_out
     return {
         "leaderboard_note": f"Press a heading to sort. {BETTER} and {WORSE}: better or worse than "
-        f"{base} beyond a {summary['confidence']:.0%} paired bootstrap interval. ± is half the "
+        f"{base} beyond chance, by {summary['confidence']:.0%} paired bootstrap intervals that "
+        "hold for all candidates of a column at once. ± is half the "
         f"{summary['confidence']:.0%} interval of the figure itself. Bold: best of the column.",
         "real_note": "The same test texts are drawn again and again "
-        f"({summary['resamples']:,} times) and two candidates are compared on each draw. An "
-        "interval that leaves out 0 is a real difference. Wins, ties and losses count texts.",
+        f"({summary['resamples']:,} times) and candidates are compared on each draw. The intervals "
+        f"of a metric hold for all candidates at once with {summary['confidence']:.0%}. One that "
+        "leaves out 0 is a real difference. Wins, ties and losses count texts.",
         "bands_note": "The head is made of the most frequent labels, the tail of the rarest. "
         f"Recall@{k}: of the true labels of a band, the share among the first {k} answers. "
         "Coverage: the share of the band's labels found at least once.",

@@ -9,9 +9,9 @@ from typing import Any
 
 from coattail.evaluation.leaderboard import columns
 from coattail.evaluation.scoring import Row
+from coattail.evaluation.statements import title
 from coattail.labels.frequency import BANDS
 from coattail.report.collect import CURVE, Content, training_curves
-from coattail.report.findings import title
 
 
 def numbers(content: Content) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from coattail import __version__
 from coattail.files import atomic_file
-from coattail.report import html
+from coattail.report import champion_section, html
 from coattail.report.collect import Content
 from coattail.report.numbers import numbers, script_json
 from coattail.report.run_section import run_section
@@ -35,6 +35,9 @@ def render(content: Content) -> str:
         "style": (ASSETS / "page.css").read_text(encoding="utf-8"),
         "lead": html.lead(content),
         "cards": html.cards(content),
+        "verdict": champion_section.verdict(content),
+        "champion": champion_section.table(content),
+        "champion_note": champion_section.note(content),
         "dataset": html.dataset(content),
         "leaderboard": html.leaderboard(content),
         "examples": html.examples(content),

@@ -11,9 +11,10 @@ from coattail.data.features import Features
 from coattail.errors import DataError
 from coattail.evaluation import leaderboard
 from coattail.evaluation.scoring import Evaluation, Row
+from coattail.evaluation.statements import title
 from coattail.files import atomic_file
 from coattail.pipeline.candidates import stage_addresses
-from coattail.report.findings import Statement, findings, title, verdicts
+from coattail.report.findings import Statement, findings, verdicts
 from coattail.tracking import executions, journal
 
 PAGE = Path("report") / "report.html"
@@ -80,7 +81,7 @@ def _differences(evaluation: Evaluation) -> str:
     base = evaluation.summary["base"]
     metric = f"psp_at_{max(evaluation.summary['ks'])}"
     words = {"better": "better than", "level": "not told apart from", "worse": "worse than"}
-    lines = [f"By {title(metric)}, beyond the paired interval:"]
+    lines = [f"By {title(metric)}, beyond chance:"]
     for verdict, names in verdicts(evaluation, metric).items():
         if names:
             text = f"  {words[verdict]} {base}: {', '.join(names)}"

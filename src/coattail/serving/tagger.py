@@ -14,6 +14,7 @@ from typing import Any
 from coattail.arrays import TopK
 from coattail.data.features import Features
 from coattail.errors import ConfigError, ModelError
+from coattail.evaluation.champion import Champion
 from coattail.pipeline.candidates import Candidate, candidates, chain_of
 from coattail.serving.featurizer import Featurizer
 
@@ -41,15 +42,15 @@ class Tagger:
 
     @classmethod
     def of_workspace(cls, name: str | None = None) -> Tagger:
-        """A candidate of the project in this folder; the best one if no name is given."""
+        """A candidate of the project in this folder; the champion if no name is given."""
         from coattail.config import read_yaml, suggestion
 
         known = candidates(read_yaml("params.yaml"))
         if name is None:
-            published = Path("data/published.json")
-            if not published.exists():
+            summary = Path("data/evaluation/summary.json")
+            if not summary.exists():
                 raise ModelError("no results yet; run make repro, or name a candidate")
-            name = str(json.loads(published.read_text())["best"])
+            name = Champion.of(json.loads(summary.read_text())).name
         if name not in known:
             raise ConfigError(f"there is no candidate {name!r}{suggestion(name, list(known))}")
         return cls(Path("data"), name, chain_of(name, known))

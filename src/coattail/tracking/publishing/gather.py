@@ -12,8 +12,9 @@ from pathlib import Path
 
 from coattail.config import load, read_yaml
 from coattail.errors import DataError
-from coattail.evaluation import leaderboard
+from coattail.evaluation import leaderboard, statements
 from coattail.evaluation import plots as drawn
+from coattail.evaluation.champion import Champion
 from coattail.evaluation.scoring import Evaluation
 from coattail.pipeline.candidates import Candidate, candidates, stage_addresses
 from coattail.pipeline.result_params import PublishParams
@@ -40,8 +41,8 @@ def gather(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")
     missing = set(known) - set(evaluation.metrics)
     if missing:
         raise DataError(f"data/evaluation lacks {', '.join(sorted(missing))}; run dvc repro")
-    best = max(known, key=lambda name: _figure(evaluation.metrics[name], params.best_by))
-    wanted = {"all": set(known), "best": {best}, "none": set()}[params.models]
+    champion = Champion.of(evaluation.summary)
+    wanted = {"all": set(known), "best": {champion.name}, "none": set()}[params.models]
 
     def log_model(name: str) -> str | None:
         if name not in wanted:
@@ -55,11 +56,14 @@ def gather(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")
         records=journal.records(stage_addresses(content), data),
         candidates=known,
         metrics=evaluation.metrics,
-        best=best,
+        best=champion.name,
+        reason=statements.reason(evaluation),
+        warnings=tuple(statements.warnings(evaluation)),
+        facts=statements.facts(evaluation),
         note=f"```\n{leaderboard.text(evaluation)}```\n",
         notes={name: _note(evaluation, known[name]) for name in known},
         headline=tuple(leaderboard.columns(evaluation.summary["ks"])),
-        best_by=params.best_by,
+        best_by=champion.by,
         files={
             REPORT: sorted((data / "report").glob("*.html")),
             PICTURES: sorted((plots / "dataset").glob("*.png")),
@@ -76,10 +80,11 @@ def _note(evaluation: Evaluation, candidate: Candidate) -> str:
     """What a candidate is and how it stands against the base, as Markdown."""
     name, base = candidate.name, evaluation.summary["base"]
     methods = ", ".join(candidate.tail_methods) or "none"
+    seen = _on_validation(evaluation, name)
     confidence = f"{evaluation.summary['confidence']:.0%}"
     lines = [f"Family {candidate.family}; methods for the tail: {methods}.", ""]
     if name == base:
-        return "\n".join([lines[0], "The base that others are compared with.", ""])
+        return "\n".join([lines[0], "The base that others are compared with.", "", seen])
     lines += [f"| | {GAP}{name} | {GAP}{base} | {GAP}difference | {GAP}{confidence} interval |"]
     lines += ["| --- | ---: | ---: | ---: | --- |"]
     headings = leaderboard.columns(evaluation.summary["ks"])
@@ -97,7 +102,17 @@ def _note(evaluation: Evaluation, candidate: Candidate) -> str:
                 f"| {heading.replace(chr(10), ' ')} | {mine:.2f} | {other:.2f} | "
                 f"{row['difference']:+.2f} | {GAP}{row['low']:+.2f} to {row['high']:+.2f}{real} |"
             )
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", seen])
+
+
+def _on_validation(evaluation: Evaluation, name: str) -> str:
+    by = Champion.of(evaluation.summary).by
+    row = statements.on_validation(evaluation, by)[name]
+    chance = "beyond chance" if row["real"] else "may be chance"
+    return (
+        f"{statements.title(by)} was {row['valid']:.2f} on validation, "
+        f"{row['difference']:+.2f} against test ({chance}).\n"
+    )
 
 
 def contents(shown: Shown, data: Path = DATA) -> str:
@@ -107,6 +122,7 @@ def contents(shown: Shown, data: Path = DATA) -> str:
         "experiment": shown.dataset,
         "best": shown.best,
         "best_by": shown.best_by,
+        "reason": shown.reason,
         "candidates": list(shown.candidates),
         "results": made,
     }
@@ -130,7 +146,9 @@ def show(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")) 
         log.warning("publish: the results are complete; show them later with: coattail sync")
         facts = {"key": pipeline_key(), "made": made_now(shown.dataset), "parent_run_id": None}
     journal.keep_publication(shown.result, facts)
-    log.info("publish: best candidate by %s: %s", params.best_by, shown.best)
+    log.info("publish: champion: %s", shown.reason)
+    for warning in shown.warnings:
+        log.warning("publish: %s", warning)
     return text
 
 
@@ -164,13 +182,6 @@ def sync() -> str:
 
 def _md5(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
-
-
-def _figure(metrics: dict[str, float], name: str) -> float:
-    if name not in metrics:
-        raise DataError(f"publish.best_by: no metric {name!r}; there is {', '.join(metrics)}")
-    value = metrics[name]
-    return value if value == value else float("-inf")
 
 
 def _example(data: Path) -> str:

@@ -35,7 +35,10 @@ class Shown:
     records: dict[str, RunRecord]  # by address
     candidates: dict[str, Candidate]
     metrics: dict[str, dict[str, float]]  # by candidate
-    best: str
+    best: str  # the champion
+    reason: str = ""  # why it is
+    warnings: tuple[str, ...] = ()  # what speaks against it
+    facts: dict[str, str] = field(default_factory=dict)  # both in pieces: tags of its version
     note: str = ""  # Markdown that MLflow shows as the parent's description
     notes: dict[str, str] = field(default_factory=dict)  # the same for candidates
     headline: tuple[str, ...] = ()  # metrics people compare by: columns of MLflow's pages
@@ -81,7 +84,7 @@ def publish(store: Store, shown: Shown, key: str | None = None) -> dict[str, Any
     _show_files(store, parent, shown)
     experiment_page.describe(store, main, shown.best_by)
     version = _register(store, shown, runs[shown.best])
-    note = _links(store, parent, shown) + shown.note
+    note = _links(store, parent, shown) + _chosen(shown) + shown.note
     ends = {"best": shown.best, "failure": "", RESULT: shown.result}
     store.tags(parent, ends | {experiment_page.NOTE: note})
     close_stages(store, parent)
@@ -127,6 +130,13 @@ def _links(store: Store, parent: str, shown: Shown) -> str:
         f"[{name}]({experiment_page.run(store, parent, f'{REPORT}/{name}')})" for name in reports
     ]
     return " · ".join([*links, f"[candidates]({experiment_page.candidates(store)})"]) + "\n\n"
+
+
+def _chosen(shown: Shown) -> str:
+    """The champion and why, as Markdown."""
+    lines = [f"Champion: {shown.reason}"] if shown.reason else []
+    lines += [f"**{warning}**" for warning in shown.warnings]
+    return "".join(f"{line}\n\n" for line in lines)
 
 
 def _show_stage(store: Store, parent: str, record: RunRecord, key: str) -> tuple[str, str]:
@@ -226,7 +236,7 @@ def _log_model(
 
 
 def _register(store: Store, shown: Shown, run_id: str) -> str | None:
-    """The best candidate's model as a new version of ``coattail-<dataset>`` with the alias."""
+    """The champion's model as a new version of ``coattail-<dataset>``, with why it is one."""
     if shown.log_model is None:
         return None
     from mlflow.exceptions import MlflowException
@@ -241,7 +251,7 @@ def _register(store: Store, shown: Shown, run_id: str) -> str | None:
         _name_best(store, name, before[0].version)
         return str(before[0].version)
     try:
-        store.client.create_registered_model(name)
+        store.client.create_registered_model(name, description=_how_to_load(name, shown))
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
@@ -249,11 +259,20 @@ def _register(store: Store, shown: Shown, run_id: str) -> str | None:
         name,
         f"models:/{models[0].model_id}",
         run_id,
-        tags={"candidate": shown.best},
+        tags={"candidate": shown.best} | shown.facts,
+        description=_chosen(shown),
         model_id=models[0].model_id,
     ).version
     _name_best(store, name, version)
     return str(version)
+
+
+def _how_to_load(name: str, shown: Shown) -> str:
+    return (
+        f"Tags texts with labels of {shown.dataset}. Versions are the champions of runs of the "
+        f"pipeline, chosen on validation; `{ALIAS}` is the last one.\n\n"
+        f"    mlflow.pyfunc.load_model('models:/{name}@{ALIAS}')\n"
+    )
 
 
 def _name_best(store: Store, model: str, version: str) -> None:
