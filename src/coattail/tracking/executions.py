@@ -15,7 +15,7 @@ FACTS = ("machine.platform", "machine.cores", "machine.memory_gib", "git.branch"
 NAMES = {"machine.memory_gib": "memory (GiB)", "git.branch": "git branch"}
 UNKNOWN = (
     "<p>When and where this ran is not known here: neither the journal of this project nor its "
-    "MLflow store has these runs.</p>"
+    "MLflow store could tell.</p>"
 )
 
 
