@@ -132,7 +132,9 @@ def paths(entry: dict, kind: str) -> list[str]:
     ]
 
 
-ASIDE = ("data/code", "data/runs", "data/evaluate.json", "conf", "requirements", "src", "stages")
+RESULTS = ("data/runs", "data/evaluate.json")
+"""What every stage leaves beside its outputs; the page says so once."""
+ASIDE = (*RESULTS, "data/code", "conf", "requirements", "src", "stages")
 """What the picture leaves out: digests and results, which all have."""
 
 
@@ -146,7 +148,7 @@ def stages_picture() -> str:
             continue
         gpu = " (gpu)" if entry.get("meta", {}).get("resources", {}).get("gpu") else ""
         lines.append(f'  {name}["{name}{gpu}"]')
-        for kind in ("deps", "outs"):
+        for kind in ("deps", "outs", "metrics"):
             for folder in [one for path in paths(entry, kind) for one in drawn(path)]:
                 folders[folder] = None
                 ends = (node(folder), name) if kind == "deps" else (name, node(folder))
@@ -172,7 +174,9 @@ def stages_table() -> str:
     rows = ["| stage | reads | writes |", "| --- | --- | --- |"]
     for name, entry in stages().items():
         read = [path for path in paths(entry, "deps") if not path.startswith("data/code/")]
-        wrote = ["data/code/<stage>.txt"] if name == "code" else paths(entry, "outs")
+        wrote = [*paths(entry, "outs"), *paths(entry, "metrics")]
+        wrote = [path for path in wrote if not path.startswith(RESULTS)]
+        wrote = ["data/code/<stage>.txt"] if name == "code" else wrote
         cells = (", ".join(f"`{path}`" for path in some) for some in (read, wrote))
         rows.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(rows)
