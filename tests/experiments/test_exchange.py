@@ -132,6 +132,12 @@ def test_an_archive_opens_into_a_project_where_nothing_runs(done, archive, tmp_p
     opened = Clone(tmp_path / "far" / "away")
     done.run("coattail", "open", str(archive), str(opened.folder))
     assert opened.results() == done.results()
+    journal = Path(".dvc", "tmp", "coattail", "journal")
+    here, there = (
+        {path.name: path.read_text() for path in (one.folder / journal).iterdir()}
+        for one in (done, opened)
+    )
+    assert here == there, "when, where and by whom"
     assert "Running stage" not in opened.dvc("repro")
     assert "dismec-rerank" in opened.run("coattail", "leaderboard")
     assert len(opened.run("coattail", "tag", "-k", "2", "some words").splitlines()) == 3
