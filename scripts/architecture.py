@@ -59,16 +59,22 @@ def layers() -> list[list[str]]:
 
 
 def rooms_table() -> str:
+    """Rooms, each followed by the rooms inside it, and the files beside them."""
     rows = ["| room | what it is for | its face | modules |", "| --- | --- | --- | ---: |"]
     for name in [name for row in layers() for name in row]:
-        path = CODE / name / "__init__.py"
-        if path.exists():
-            words, _, face = docstring(path).partition("Face: ")
-            inside = [one for one in path.parent.rglob("*.py") if one.stem != "__init__"]
-            rows.append(f"| `{name}/` | {flat(words)} | {flat(face)} | {len(inside)} |")
+        if (CODE / name).is_dir():
+            rows += [room_row(path) for path in sorted((CODE / name).rglob("__init__.py"))]
         else:
-            rows.append(f"| `{name}.py` | {flat(docstring(CODE / f'{name}.py'))} | | 1 |")
+            rows.append(f"| `{name}.py` | {flat(docstring(CODE / f'{name}.py'))} | | |")
     return "\n".join(rows)
+
+
+def room_row(path: Path) -> str:
+    """What the ``__init__`` of a room says, and how many modules lie beside it."""
+    words, _, face = docstring(path).partition("Face: ")
+    count = len(list(path.parent.glob("*.py"))) - 1
+    room = path.parent.relative_to(CODE)
+    return f"| `{room}/` | {flat(words)} | {flat(face).rstrip('.')} | {count or ''} |"
 
 
 def docstring(path: Path) -> str:
