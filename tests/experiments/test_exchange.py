@@ -21,6 +21,7 @@ from coattail.tracking.store import KIND, Store
 from tests.project import Clone, stage_sources, tiny_project
 
 pytestmark = [pytest.mark.pipeline]
+JOURNAL = Path(".dvc", "tmp", "coattail", "journal")
 
 
 @pytest.fixture(scope="module")
@@ -132,9 +133,8 @@ def test_an_archive_opens_into_a_project_where_nothing_runs(done, archive, tmp_p
     opened = Clone(tmp_path / "far" / "away")
     done.run("coattail", "open", str(archive), str(opened.folder))
     assert opened.results() == done.results()
-    journal = Path(".dvc", "tmp", "coattail", "journal")
     here, there = (
-        {path.name: path.read_text() for path in (one.folder / journal).iterdir()}
+        {path.name: path.read_text() for path in (one.folder / JOURNAL).iterdir()}
         for one in (done, opened)
     )
     assert here == there, "when, where and by whom"
@@ -149,6 +149,18 @@ def test_an_archive_opens_into_a_project_where_nothing_runs(done, archive, tmp_p
     kept = opened.folder / ".dvc" / "tmp" / "coattail" / "exported-runs.json"
     kinds = [run["tags"][KIND] for run in json.loads(kept.read_text())]
     assert (kinds.count("parent"), kinds.count("candidate")) == (1, 2)
+
+
+def test_an_export_of_results_that_were_pulled_asks_the_store_who_made_them(done, tmp_path):
+    shutil.copytree(done.folder, tmp_path / "pulled", symlinks=True)
+    pulled = Clone(tmp_path / "pulled")
+    shutil.rmtree(pulled.folder / JOURNAL)
+    pulled.run("coattail", "export", str(tmp_path / "pulled.tar"))
+    with tarfile.open(tmp_path / "pulled.tar") as archive:
+        entries = json.loads(archive.extractfile("journal.json").read())
+    results = [one for one in entries.values() if "stage" in one]
+    assert {one["tags"]["machine.host"] for one in results} == {os.uname().nodename}
+    assert len(results) == len(list((pulled.folder / "data" / "runs").iterdir())) + 1  # evaluate
 
 
 def test_the_same_results_give_the_same_archive(done, archive, tmp_path):
