@@ -95,6 +95,8 @@ def _resolve(revision: str | None) -> tuple[str, str]:
     if _git("rev-parse", "--is-shallow-repository") == "true":
         raise DataError("this clone has no history; complete it first: git fetch --unshallow")
     if revision is None:
+        # Files that were written again as they were (dvc.lock) would make `stash create` fail.
+        _git("update-index", "-q", "--refresh", fail=False)
         # A commit of the tree as it is, dvc.lock and metrics of the last repro included.
         return _git("stash", "create") or _git("rev-parse", "HEAD"), "workspace"
     refs = _git("for-each-ref", "--format=%(refname)", "refs/exps").split()
