@@ -28,6 +28,7 @@ NOT_A_STAGE = ("__init__", "code")
 
 PLUMBING = (
     "coattail.config",
+    "coattail.cores",
     "coattail.errors",
     "coattail.pipeline.code_digest",
     "coattail.pipeline.runner",

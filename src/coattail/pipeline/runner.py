@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from coattail import cores
 from coattail.config import Params, load, parse, read_yaml
 from coattail.errors import CoattailError, ConfigError
 from coattail.pipeline import code_digest
@@ -23,7 +24,7 @@ class RunSettings(Params):
     """Top-level settings of params.yaml that change how work runs, never what it computes."""
 
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
-    threads: int = 0  # 0: all cores
+    threads: int = 0  # 0: all cores that this process may use
 
 
 def settings() -> RunSettings:
@@ -49,7 +50,7 @@ def limit_threads(threads: int) -> int:
     Processes that torchrun started on this machine share the threads.
     """
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    count = max(1, (threads or os.cpu_count() or 1) // processes)
+    count = max(1, (threads or cores.available()) // processes)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = str(count)
     if "numba" in sys.modules:

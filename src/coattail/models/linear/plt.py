@@ -117,15 +117,19 @@ class Plt:
         transform = beam.SIGMOID if self.params.loss == "logistic" else beam.HINGE
 
         def batch(limits: tuple[int, int]) -> None:
-            slots, total, touched = _search_scratch(self.n_words_, n_labels)
-            options = (self.params.beam, self.params.discount, transform, slots)
-            found = [beam.search(*rows, *limits, *arrays, *options) for arrays in forest]
+            with kept("slots", self.n_words_, np.int64, -1) as slots:
+                options = (self.params.beam, self.params.discount, transform, slots)
+                found = [beam.search(*rows, *limits, *arrays, *options) for arrays in forest]
             ends = np.cumsum([0] + [len(f[1]) for f in found[:-1]])
             first = np.stack([f[0] + end for f, end in zip(found, ends, strict=True)])
             all_labels = np.concatenate([f[1] for f in found])
             all_scores = np.concatenate([f[2] for f in found])
-            counted = (total, touched, len(found), limits[0], labels, scores)
-            beam.merge(first, all_labels, all_scores, *counted)
+            with (
+                kept("total", n_labels, np.float64) as total,
+                kept("touched", n_labels, np.bool_) as touched,
+            ):
+                counted = (total, touched, len(found), limits[0], labels, scores)
+                beam.merge(first, all_labels, all_scores, *counted)
 
         list(pool.each(batch, pool.chunks(X.shape[0], BATCH)))
         return TopK(labels, scores, "probability")
@@ -184,12 +188,3 @@ def _searchable(tree: Tree, weights: Weights) -> tuple[NDArray, ...]:
         weights.node_word, weights.words, weights.entry, weights.child, weights.weight,
         weights.bias, weights.output, tree.first_child, tree.first_label, tree.label_order,
     )  # fmt: skip
-
-
-def _search_scratch(n_words: int, n_labels: int) -> tuple[NDArray, NDArray, NDArray]:
-    """Scratch of this thread; the kernels leave it as they found it."""
-    return (
-        kept("slots", n_words, np.int64, -1),
-        kept("total", n_labels, np.float64),
-        kept("touched", n_labels, np.bool_),
-    )
