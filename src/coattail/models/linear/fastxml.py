@@ -20,6 +20,7 @@ from coattail.kernels.runtime.scratch import kept
 from coattail.kernels.sparse import constant
 from coattail.labels.frequency import counts, inverse_propensity
 from coattail.labels.tree_building import label_vectors
+from coattail.models.fitted import Fitted
 from coattail.models.linear import problem_groups
 from coattail.models.linear.linear_params import FastxmlParams
 from coattail.models.linear.ovr import check_rows
@@ -43,7 +44,7 @@ class InstanceTree:
     scores: NDArray[np.float32]
 
 
-class Fastxml:
+class Fastxml(Fitted):
     """An ensemble of instance trees; a score is the mean label frequency in a text's leaves.
 
     Attributes

@@ -17,6 +17,7 @@ from coattail.kernels import beam, best_labels
 from coattail.kernels.lanes import LANES
 from coattail.kernels.runtime import pool
 from coattail.kernels.sparse import constant
+from coattail.models.fitted import Fitted
 from coattail.models.linear import problem_groups
 from coattail.models.linear.linear_params import OvrParams
 from coattail.progress import progress
@@ -25,7 +26,7 @@ GROUP = 256  # labels trained together: eight blocks, so that a nearly done bloc
 SHARES = 8  # towards the end a group is an eighth of what is left: threads end together
 
 
-class Ovr:
+class Ovr(Fitted):
     """One-vs-rest linear classifiers.
 
     Attributes

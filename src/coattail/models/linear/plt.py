@@ -21,6 +21,7 @@ from coattail.kernels.sparse import constant
 from coattail.labels import tree as trees_
 from coattail.labels import tree_building, tree_params
 from coattail.labels.tree import Tree
+from coattail.models.fitted import Fitted
 from coattail.models.linear import problem_groups
 from coattail.models.linear.linear_params import PltParams
 from coattail.models.linear.node_problems import NodeProblems
@@ -41,7 +42,7 @@ class _Job:
     stop: int
 
 
-class Plt:
+class Plt(Fitted):
     """A probabilistic label tree, or the average of several.
 
     Attributes

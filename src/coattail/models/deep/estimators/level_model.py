@@ -36,6 +36,7 @@ from coattail.models.deep.nets.attentionxml import AttentionNet
 from coattail.models.deep.training.batch_pieces import workers, works_alone
 from coattail.models.deep.training.fitting import Columns, fit_net, start_weights, validation_sample
 from coattail.models.deep.training.loop import Log, Moment
+from coattail.models.fitted import Fitted
 
 
 class Chain:
@@ -112,7 +113,7 @@ class Chain:
         return columns
 
 
-class LevelModel:
+class LevelModel(Fitted):
     """AttentionXML with a tree (or several, whose scores are averaged).
 
     Attributes

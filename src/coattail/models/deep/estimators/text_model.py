@@ -38,12 +38,13 @@ from coattail.models.deep.training.batch_pieces import workers, works_alone
 from coattail.models.deep.training.fitting import fit_net, rank, start_outputs, validation_sample
 from coattail.models.deep.training.frozen_states import WordPieces, keep_states
 from coattail.models.deep.training.loop import Log
+from coattail.models.fitted import Fitted
 
 CACHEABLE = ("none", "tailmix", "hiddenmix")
 """Mixtures that leave the encoder's states as they are; the others run inside it."""
 
 
-class TextModel:
+class TextModel(Fitted):
     """LaRoBERTa or APLC over a pre-trained encoder, which reads texts with its own words.
 
     Attributes

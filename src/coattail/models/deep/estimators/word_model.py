@@ -39,11 +39,12 @@ from coattail.models.deep.training.fitting import (
     validation_sample,
 )
 from coattail.models.deep.training.loop import AnyParams, Log
+from coattail.models.fitted import Fitted
 
 FORMAT = 1
 
 
-class DeepModel:
+class DeepModel(Fitted):
     """A network over the tokens of texts that scores all labels (no tree).
 
     Attributes
