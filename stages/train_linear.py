@@ -1,5 +1,6 @@
 """Fit a linear model and rank.  data/features, data/plt -> data/models/<v>, data/ranked/<v>"""
 
+import shutil
 from functools import partial
 
 from coattail import tracking
@@ -20,15 +21,16 @@ def main(variant: str) -> None:
             params.of_dataset(features.propensity),
             tree.load(f"data/plt/{params.tree}"),
             n_labels=features.n_labels,
-            partial=runner.partial(f"train_linear@{variant}"),
         )
-        model = fit(blocks)
+        unfinished = runner.partial(f"train_linear@{variant}")
+        model = fit(blocks, partial=unfinished / "fit")
         model.predict(features.X("valid"), 100).save(f"data/ranked/{variant}/valid.npz")
         if params.refit:
             blocks = with_validation(blocks, features)
-            model = fit(blocks)
+            model = fit(blocks, partial=unfinished / "refit")
         model.predict(features.X("test"), 100).save(f"data/ranked/{variant}/test.npz")
         model.save(f"data/models/{variant}")
+        shutil.rmtree(unfinished, ignore_errors=True)
         run.metrics({"training_texts": sum(block.X.shape[0] for block in blocks)})
 
 

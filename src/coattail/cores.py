@@ -28,9 +28,9 @@ def _quotas(root: Path) -> Iterator[float]:
     for line in _words(root / "proc/self/cgroup", "\n"):
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers == "":  # version 2: one tree for everything
-            place, files = "", ("cpu.max",)
+            place, files = "", ["cpu.max"]
         elif "cpu" in controllers.split(","):
-            place, files = controllers, ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            place, files = controllers, ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
         else:
             continue
         # Inside a container the path may be the machine's, and then only the top of it is there.

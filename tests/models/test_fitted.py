@@ -20,7 +20,7 @@ RANKING = TopK(np.zeros((2, 1), np.int32), np.ones((2, 1), np.float32), "probabi
 def test_an_ensemble_says_that_it_is_not_trained(tmp_path: Path) -> None:
     model = Ensemble(EnsembleParams(first="a", second="b"))
     for use in (lambda: model.predict(RANKING, RANKING, 1), lambda: model.save(tmp_path / "model")):
-        with pytest.raises(ModelError, match="Ensemble is not trained.*call its fit"):
+        with pytest.raises(ModelError, match=r"Ensemble is not trained.*call its fit"):
             use()
     assert not list(tmp_path.iterdir())
 
@@ -28,7 +28,7 @@ def test_an_ensemble_says_that_it_is_not_trained(tmp_path: Path) -> None:
 def test_a_reranker_says_that_it_is_not_trained(tmp_path: Path) -> None:
     model = Reranker(RerankParams(base="a", strategy="propensity"))
     for use in (lambda: model.predict(RANKING, 1), lambda: model.save(tmp_path / "model")):
-        with pytest.raises(ModelError, match="Reranker is not trained.*call its fit"):
+        with pytest.raises(ModelError, match=r"Reranker is not trained.*call its fit"):
             use()
     assert not list(tmp_path.iterdir())
 

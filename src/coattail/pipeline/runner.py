@@ -15,6 +15,7 @@ from typing import Any
 from coattail import cores
 from coattail.config import Params, load, parse, read_yaml
 from coattail.errors import CoattailError, ConfigError
+from coattail.models import begun_with
 from coattail.pipeline import code_digest
 
 log = logging.getLogger("coattail")
@@ -69,7 +70,8 @@ def run(main: Callable[..., None]) -> None:
     # DVC and job schedulers stop a stage with SIGTERM; unwinding lets the run be closed properly.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        code_digest.check_script(Path(sys.argv[0]))
+        if digest := code_digest.check_script(Path(sys.argv[0])):
+            begun_with.set_code(digest)
         limit_threads(settings().threads)
         main(*sys.argv[1:])
     except CoattailError as error:

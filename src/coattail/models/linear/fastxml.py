@@ -77,11 +77,10 @@ class Fastxml(Fitted):
 
         self.trees_ = []
         with progress("instance trees", self.params.trees, "trees") as bar:
-            kept = problem_groups.Partial(
-                self._partial, InstanceTree, self.params, *parts(X), *parts(Y)
-            )
+            things = {"texts": X, "labels": Y}
+            grown = problem_groups.Partial(self._partial, InstanceTree, self.params, things)
             jobs = [(tree, tree) for tree in range(self.params.trees)]
-            for _, tree, new in problem_groups.solve_all(jobs, one, kept):
+            for _, tree, new in problem_groups.solve_all(jobs, one, grown):
                 self.trees_.append(tree)
                 bar.advance(1, f"{len(tree.right)} nodes", new)
         self.shape_ = (X.shape[1], Y.shape[1])

@@ -149,9 +149,8 @@ class Ovr(Fitted):
     def _resumable(
         self, X: sp.csr_matrix, Y: sp.csr_matrix
     ) -> problem_groups.Partial[problem_groups.Solved]:
-        tail = self._tail if self._tail is not None else "by count"
-        identity = (self.params, *parts(X), *parts(Y), tail)
-        return problem_groups.Partial(self._partial, problem_groups.Solved, *identity)
+        things = {"texts": X, "labels": Y, "tail": self._tail}
+        return problem_groups.Partial(self._partial, problem_groups.Solved, self.params, things)
 
     def _rank(
         self, X: sp.csr_matrix, labels: NDArray[np.int32], scores: NDArray[np.float32]

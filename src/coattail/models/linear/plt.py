@@ -179,9 +179,8 @@ class Plt(Fitted):
 
     def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> problem_groups.Partial[Turned]:
         shapes = [array for tree in self.trees_ for array in (tree.parent, tree.leaf)]
-        tail = self._tail if self._tail is not None else "by count"
-        identity = (self.params, *parts(X), *parts(Y), *shapes, tail)
-        return problem_groups.Partial(self._partial, Turned, *identity)
+        things = {"texts": X, "labels": Y, "trees": shapes, "tail": self._tail}
+        return problem_groups.Partial(self._partial, Turned, self.params, things)
 
 
 def _searchable(tree: Tree, weights: Weights) -> tuple[NDArray, ...]:

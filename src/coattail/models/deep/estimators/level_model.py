@@ -19,6 +19,7 @@ from coattail.errors import ModelError
 from coattail.evaluation import metrics
 from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
+from coattail.models import begun_with
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import AttentionXmlParams
 from coattail.models.deep.device import keep_freed_memory, resolve
@@ -29,6 +30,7 @@ from coattail.models.deep.estimators.word_model import (
     check_input,
     load_weights,
     memory_advice,
+    named_inputs,
     params_of,
     read_facts,
 )
@@ -157,6 +159,8 @@ class LevelModel(Fitted):
         self.n_labels_, self.vocabulary_size_ = Y.shape[1], vocabulary_size
         self.dim_ = self.params.embedding_dim if vectors is None else vectors.shape[1]
         self.chains_ = []
+        things = named_inputs(tokens, Y, valid, vocabulary_size, vectors, propensity)
+        inputs = begun_with.inputs(self.params, things) if checkpoint else {}
         step = _Counter(log)
         with use_threads(threads), memory_advice(self.params, self.device_):
             for number, tree in enumerate(trees):
@@ -164,9 +168,10 @@ class LevelModel(Fitted):
                 chain = Chain(params, levels_of(tree), self.device_)
                 chain.threads = torch.get_num_threads()
                 self.chains_.append(chain)
+                own = inputs | {"tree": begun_with.digest([tree.parent, tree.leaf])}
                 for level in range(len(chain.levels)):
-                    file = _level_file(checkpoint, number, level)
-                    self._fit_level(chain, level, tokens, Y, valid, vectors, propensity, step, file)
+                    kept = (own, _level_file(checkpoint, number, level))
+                    self._fit_level(chain, level, tokens, Y, valid, vectors, propensity, step, kept)
         return self
 
     def _fit_level(
@@ -179,8 +184,9 @@ class LevelModel(Fitted):
         vectors: NDArray | None,
         propensity: tuple[float, float],
         log: Log,
-        checkpoint: Path | None,
+        kept: tuple[begun_with.Inputs, Path | None],
     ) -> None:
+        """``kept``: what this tree's training is begun with, and the checkpoint of the level."""
         here, params = chain.levels[level], chain.params
         targets = here.targets(Y)
         net = self._net(params, here.n_items)
@@ -202,10 +208,10 @@ class LevelModel(Fitted):
             device=self.device_,
             propensity=propensity,
             name=f"train {params.model} level {level + 1} of {len(chain.levels)}",
-            identity=f"level {level}".encode() + here.parent.tobytes() + here.item.tobytes(),
+            inputs=kept[0],
             columns=columns,
             log=log,
-            checkpoint=checkpoint,
+            checkpoint=kept[1],
         )
 
     def _net(self, params: AttentionXmlParams, n_items: int) -> AttentionNet:

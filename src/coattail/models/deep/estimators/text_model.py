@@ -18,6 +18,7 @@ from coattail.errors import ModelError
 from coattail.evaluation import metrics
 from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
+from coattail.models import begun_with
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import AplcParams, LarobertaParams
 from coattail.models.deep.device import keep_freed_memory, resolve
@@ -73,7 +74,7 @@ class TextModel(Fitted):
         log: Log | None = None,
         checkpoint: Path | None = None,
     ) -> Self:
-        """Train, going on from ``checkpoint`` if it belongs to this training.
+        """Train, going on from ``checkpoint`` if it was begun with the same.
 
         Parameters
         ----------
@@ -96,7 +97,19 @@ class TextModel(Fitted):
             initialise(self.net_, torch.Generator().manual_seed(self.params.seed))
             start_outputs(self.net_, tokens, Y, found.vocabulary_size)
             self.net_.to(self.device_)
-            kept = None if checkpoint is None else (checkpoint.parent / "states", identity)
+            kept, inputs = None, None
+            if checkpoint is not None:
+                kept = (checkpoint.parent / "states", identity)
+                validation_texts, validation_labels = valid or (None, None)
+                things = {
+                    "texts": tokens,
+                    "labels": Y,
+                    "validation texts": validation_texts,
+                    "validation labels": validation_labels,
+                    "encoder": identity,
+                    "propensity": propensity,
+                }
+                inputs = begun_with.inputs(self.params, things)
             pieces = self._prepare(tokens, kept, self.params.mix in CACHEABLE, "encode train")
             fit_net(
                 self.net_,
@@ -107,7 +120,7 @@ class TextModel(Fitted):
                 device=self.device_,
                 propensity=propensity,
                 name=f"train {self.params.model}",
-                identity=identity,
+                inputs=inputs,
                 batches=pieces.batch,
                 log=log,
                 checkpoint=checkpoint,

@@ -20,6 +20,7 @@ from coattail.errors import ModelError
 from coattail.evaluation import metrics
 from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
+from coattail.models import begun_with
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import (
     AplcParams,
@@ -74,7 +75,7 @@ class DeepModel(Fitted):
         log: Log | None = None,
         checkpoint: Path | None = None,
     ) -> Self:
-        """Train, going on from ``checkpoint`` if it belongs to this training.
+        """Train, going on from ``checkpoint`` if it was begun with the same.
 
         Parameters
         ----------
@@ -91,6 +92,8 @@ class DeepModel(Fitted):
         checkpoint : file; the caller removes it (``deep_models.forget``) once the model is saved.
         """
         Y, valid = check_input(tokens, Y, valid, vocabulary_size, vectors)
+        things = named_inputs(tokens, Y, valid, vocabulary_size, vectors, propensity)
+        inputs = begun_with.inputs(self.params, things) if checkpoint else None
         self.device_ = resolve(device)
         if self.device_ == "cpu":
             keep_freed_memory()
@@ -106,6 +109,7 @@ class DeepModel(Fitted):
                 device=self.device_,
                 propensity=propensity,
                 name=f"train {self.params.model}",
+                inputs=inputs,
                 log=log,
                 checkpoint=checkpoint,
             )
@@ -220,6 +224,27 @@ def check_input(
     if vectors is not None:
         batching.check_vectors(vectors, vocabulary_size)
     return Y, valid
+
+
+def named_inputs(
+    tokens: Ragged,
+    Y: sp.csr_matrix,
+    valid: tuple[Ragged, sp.csr_matrix] | None,
+    vocabulary_size: int,
+    vectors: NDArray | None,
+    propensity: tuple[float, float],
+) -> dict[str, Any]:
+    """What a training over tokens depends on besides its params, by the names that errors use."""
+    validation_tokens, validation_labels = valid or (None, None)
+    return {
+        "tokens": tokens,
+        "labels": Y,
+        "validation tokens": validation_tokens,
+        "validation labels": validation_labels,
+        "size of the vocabulary": vocabulary_size,
+        "word vectors": vectors,
+        "propensity": propensity,
+    }
 
 
 def read_facts(folder: str | Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from coattail.arrays import Ragged, TopK, best_first
 from coattail.labels import frequency
+from coattail.models import begun_with
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import AttentionXmlParams, BilstmParams, XmlCnnParams
 from coattail.models.deep.device import autocast
@@ -46,13 +46,16 @@ def fit_net(
     device: str,
     propensity: tuple[float, float],
     name: str,
-    identity: bytes = b"",
+    inputs: begun_with.Inputs | None = None,
     columns: Columns | None = None,
     batches: Batches | None = None,
     log: Log | None = None,
     checkpoint: Path | None = None,
 ) -> None:
-    """Train ``net`` on texts and labels (n, L) and leave the best weights in it."""
+    """Train ``net`` on texts and labels (n, L) and leave the best weights in it.
+
+    ``inputs`` is all that the result depends on; ``checkpoint`` goes on only with the same.
+    """
     counts = frequency.counts(Y)
     weights = positive_weights(params.weighting, counts, tokens.n, propensity, params.beta)
     weight = None if weights is None else torch.from_numpy(weights).to(device)
@@ -87,7 +90,7 @@ def fit_net(
         backward,
         judge,
         device=device,
-        fingerprint=fingerprint(params, tokens, Y, identity),
+        inputs=inputs or {},
         name=name,
         log=log,
         checkpoint=checkpoint,
@@ -208,11 +211,3 @@ def rank(columns: Tensor, logits: Tensor, k: int) -> TopK:
         columns, logits = columns.gather(1, order), logits.gather(1, order)
     scores = torch.sigmoid(logits.float())
     return best_first(columns.cpu().numpy(), scores.cpu().numpy(), k)
-
-
-def fingerprint(params: AnyParams, tokens: Ragged, Y: sp.csr_matrix, identity: bytes = b"") -> str:
-    """Tells one training from another: settings, data, and what else is its own."""
-    digest = hashlib.sha256(params.model_dump_json().encode() + identity)
-    for array in (tokens.indptr, tokens.values, Y.indptr, Y.indices):
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()

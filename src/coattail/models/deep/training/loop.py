@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from coattail.files import atomic_file
+from coattail.models import begun_with
 from coattail.models.deep.batching import epoch_batches
 from coattail.models.deep.deep_params import (
     AplcParams,
@@ -56,7 +57,7 @@ Backward = Callable[[Any, NDArray[np.int64], torch.Generator, Moment], Tensor]
 class Position:
     """Where training stands; everything about it that is not a tensor."""
 
-    fingerprint: str
+    begun_with: begun_with.Inputs
     epoch: int = 0
     batch: int = 0  # batches of this epoch already done
     step: int = 0
@@ -87,7 +88,7 @@ class Trainer:
         evaluate: Callable[[], float] | None,
         *,
         device: str,
-        fingerprint: str,
+        inputs: begun_with.Inputs,
         name: str = "train",
         log: Log | None = None,
         checkpoint: Path | None = None,
@@ -103,7 +104,7 @@ class Trainer:
         self.queue = NormQueue(params.clip_queue) if params.clip_queue else None
         self.average = WeightAverage(self.weights)
         self.best: dict[str, Tensor] = {}
-        self.at = Position(fingerprint)
+        self.at = Position(inputs)
         self.pieces = Pieces(net, self.weights, params.pieces, device)
         self.each: Each = in_turn
 
@@ -232,8 +233,9 @@ class Trainer:
         if self.checkpoint is None or not self.checkpoint.exists():
             return
         loaded = _read_checkpoint(self.checkpoint)
-        if loaded is None or loaded[0].fingerprint != self.at.fingerprint:
-            log.warning("%s does not belong to this training; starting anew", self.checkpoint)
+        before = loaded[0].begun_with if loaded else {}
+        if loaded is None or before != self.at.begun_with:
+            begun_with.starts_anew(self.name, self.checkpoint, before, self.at.begun_with)
             return
         self.at, tensors = loaded
         for name, p in self.weights.items():
