@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -16,7 +16,6 @@ from torch import Tensor
 
 from coattail.arrays import Ragged, TopK, best_first, topk_of_csr
 from coattail.errors import ModelError
-from coattail.evaluation import metrics
 from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
 from coattail.models import begun_with
@@ -36,7 +35,13 @@ from coattail.models.deep.estimators.word_model import (
 )
 from coattail.models.deep.nets.attentionxml import AttentionNet
 from coattail.models.deep.training.batch_pieces import workers, works_alone
-from coattail.models.deep.training.fitting import Columns, fit_net, start_weights, validation_sample
+from coattail.models.deep.training.fitting import (
+    Columns,
+    Judge,
+    fit_net,
+    start_weights,
+    validation_sample,
+)
 from coattail.models.deep.training.loop import Log, Moment
 from coattail.models.fitted import Fitted
 
@@ -209,6 +214,7 @@ class LevelModel(Fitted):
             propensity=propensity,
             name=f"train {params.model} level {level + 1} of {len(chain.levels)}",
             inputs=kept[0],
+            over_labels=level == len(chain.levels) - 1,
             columns=columns,
             log=log,
             checkpoint=kept[1],
@@ -296,16 +302,14 @@ class _Counter:
         self.epoch += 1
 
 
-def _judge(
-    chain: Chain, level: int, valid: tuple[Ragged, sp.csr_matrix] | None
-) -> Callable[[], float] | None:
-    """nDCG@5 of this level on validation texts, whose parents are predicted (once)."""
+def _judge(chain: Chain, level: int, valid: tuple[Ragged, sp.csr_matrix] | None) -> Judge | None:
+    """Ranks the items of this level for validation texts, whose parents are predicted (once)."""
     if valid is None:
         return None
     tokens, Y = validation_sample(*valid, chain.params)
     truth = chain.levels[level].targets(Y)
     above = chain.rank(tokens, chain.params.candidates, level - 1) if level else None
-    return lambda: metrics.ranked(chain._rank_level(level, tokens, above, 5), truth, "ndcg", 5)
+    return lambda: (chain._rank_level(level, tokens, above, 5), truth)
 
 
 def _as_labels(top: TopK, chain: Chain) -> TopK:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,7 +15,6 @@ from safetensors.torch import save_file
 
 from coattail.arrays import Ragged, TopK, as_csr
 from coattail.errors import ModelError
-from coattail.evaluation import metrics
 from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
 from coattail.models import begun_with
@@ -36,7 +35,13 @@ from coattail.models.deep.nets.layers import initialise
 from coattail.models.deep.nets.pretrained import Pretrained
 from coattail.models.deep.nets.transformer import LarobertaNet
 from coattail.models.deep.training.batch_pieces import workers, works_alone
-from coattail.models.deep.training.fitting import fit_net, rank, start_outputs, validation_sample
+from coattail.models.deep.training.fitting import (
+    Judge,
+    fit_net,
+    rank,
+    start_outputs,
+    validation_sample,
+)
 from coattail.models.deep.training.frozen_states import WordPieces, keep_states
 from coattail.models.deep.training.loop import Log
 from coattail.models.fitted import Fitted
@@ -221,8 +226,8 @@ class TextModel(Fitted):
         self,
         valid: tuple[Sequence[str], sp.csr_matrix] | None,
         kept: tuple[Path, bytes] | None,
-    ) -> Callable[[], float] | None:
-        """A function that gives nDCG@5 on a random sample of the validation texts."""
+    ) -> Judge | None:
+        """Ranks a random sample of the validation texts."""
         if valid is None:
             return None
         tokens = self.encoder_.pieces(valid[0], self.params.max_tokens)
@@ -230,7 +235,7 @@ class TextModel(Fitted):
         batching.check_labels(tokens, known, "validation texts")
         tokens, Y = validation_sample(tokens, known, self.params)
         pieces = self._prepare(tokens, kept, True, "encode valid")
-        return lambda: metrics.ranked(self._rank(pieces, 5), Y, "ndcg", 5)
+        return lambda: (self._rank(pieces, 5), Y)
 
     def _rank(self, pieces: WordPieces, k: int) -> TopK:
         found = np.full((pieces.tokens.n, k), -1, np.int32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,7 +17,6 @@ from torch import nn
 
 from coattail.arrays import Ragged, TopK, as_csr
 from coattail.errors import ModelError
-from coattail.evaluation import metrics
 from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
 from coattail.models import begun_with
@@ -33,6 +32,7 @@ from coattail.models.deep.device import explain_memory, keep_freed_memory, resol
 from coattail.models.deep.nets.attentionxml import AttentionNet
 from coattail.models.deep.training.batch_pieces import workers, works_alone
 from coattail.models.deep.training.fitting import (
+    Judge,
     build_net,
     fit_net,
     rank,
@@ -183,12 +183,12 @@ class DeepModel(Fitted):
         start_weights(self.net_, self.params, tokens, Y, vectors)
         self.net_.to(self.device_)
 
-    def _judge(self, valid: tuple[Ragged, sp.csr_matrix] | None) -> Callable[[], float] | None:
-        """A function that gives nDCG@5 on a random sample of the validation texts."""
+    def _judge(self, valid: tuple[Ragged, sp.csr_matrix] | None) -> Judge | None:
+        """Ranks a random sample of the validation texts."""
         if valid is None:
             return None
         tokens, Y = validation_sample(*valid, self.params)
-        return lambda: metrics.ranked(self.predict(tokens, 5), Y, "ndcg", 5)
+        return lambda: (self.predict(tokens, 5), Y)
 
     def _rank(self, batch: batching.Batch, k: int) -> TopK:
         with torch.inference_mode():
