@@ -32,6 +32,7 @@ def main(variant: str) -> None:
         model.save(f"data/models/{variant}")
         shutil.rmtree(unfinished, ignore_errors=True)
         run.metrics({"training_texts": sum(block.X.shape[0] for block in blocks)})
+        run.metrics(linear_models.solver_figures(model))
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ class NodeProblems:
         with kept("place", self.n_words, np.int32, -1) as place:
             words, entries = beam.by_word(*arrays, place, child, weight)
         child += child.dtype.type(start)
-        return Turned(words, entries, child, weight, found.bias)
+        return Turned(words, entries, child, weight, found.bias, found.limited)
 
     def _outputs(self, node: int) -> tuple[range, range]:
         """Children of a node, and places of its labels in the tree's order."""

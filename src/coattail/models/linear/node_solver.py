@@ -76,7 +76,7 @@ def solve_in_step(
     w, alpha = scratch("w", d + 1, np.float32), scratch("alpha", n * LANES, np.float32)
     store = [whole(name, 1 << 16, dtype) for name, dtype in STORE.items()]
     with kept("W", rows.n_shared * LANES, np.float32) as W:
-        size, *store, bias, _ = lockstep.train(
+        size, *store, bias, stats = lockstep.train(
             *rows.arrays, *problem, *limits, counts, w, W, alpha, *store
         )
     for name, array in zip(STORE, store, strict=True):
@@ -85,4 +85,4 @@ def solve_in_step(
     words, entries = lasting("words", used, np.int32), lasting("entries", used, np.int32)
     child, weight = lasting("child", size, child_type), lasting("weight", size, np.float32)
     lockstep.turn(counts, *store, rows.order, rows.words, output, words, entries, child, weight)
-    return Turned(words, entries, child, weight, bias)
+    return Turned(words, entries, child, weight, bias, stats[:, 4] > 0)

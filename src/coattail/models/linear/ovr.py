@@ -35,6 +35,8 @@ class Ovr(Fitted):
         Weights, word by word.
     bias_ : float32 (labels,)
         -inf for a label without a training text: it is never given.
+    unconverged_ : int
+        After fit: labels that ended at the limit of rounds.
     """
 
     def __init__(
@@ -72,12 +74,17 @@ class Ovr(Fitted):
 
         found: list[problem_groups.Solved] = []
         self.bias_ = np.full(Y.shape[1], -np.inf, np.float32)
-        with progress("one-vs-rest", int((counts > 0).sum()), "labels") as bar:
+        self.unconverged_, n_classifiers = 0, int((counts > 0).sum())
+        with progress("one-vs-rest", n_classifiers, "labels") as bar:
             for number, solved, new in problem_groups.solve_all(jobs, work, self._resumable(X, Y)):
                 labels = jobs[number][1]
                 self.bias_[labels] = solved.bias
                 found.append(solved)
+                self.unconverged_ += int(solved.limited.sum())
                 bar.advance(len(labels), _summary(solved), new)
+        problem_groups.tell_unconverged(
+            self.unconverged_, n_classifiers, "raise max_epochs or max_rounds, or lower C"
+        )
         self.W_ = _by_word(found, [labels for _, labels in jobs], X.shape[1], Y.shape[1])
         self._by_label = None
         return self
@@ -223,5 +230,5 @@ def _by_word(
 
 
 def _summary(solved: problem_groups.Solved) -> str:
-    rounds, _, rows, _ = solved.stats.mean(axis=0)
+    rounds, _, rows = solved.stats.mean(axis=0)[:3]
     return f"{rounds:.1f} rounds, {rows:.0f} active rows a label"

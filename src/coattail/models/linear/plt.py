@@ -49,6 +49,7 @@ class Plt(Fitted):
     ----------
     trees_ : list of Tree
     weights_ : list of Weights, one per tree
+    unconverged_ : int, after fit: classifiers that ended at the limit of epochs
     n_words_ : int
     """
 
@@ -88,6 +89,7 @@ class Plt(Fitted):
         numbered = list(enumerate(jobs))
         done: list[dict[int, list[tuple[int, Turned]]]] = [{} for _ in problems]
         n_outputs = sum(job.stop - job.start for job in jobs)
+        self.unconverged_ = 0
         with progress("label tree", n_outputs, "classifiers") as bar:
             work = lambda job: problems[job.tree].train(job.node, job.start, job.stop)  # noqa: E731
             for number, turned, new in problem_groups.solve_all(
@@ -95,7 +97,11 @@ class Plt(Fitted):
             ):
                 job = jobs[number]
                 done[job.tree].setdefault(job.node, []).append((job.start, turned))
+                self.unconverged_ += int(turned.limited.sum())
                 bar.advance(job.stop - job.start, new=new)
+        problem_groups.tell_unconverged(
+            self.unconverged_, n_outputs, "raise max_epochs and max_visits, or lower C"
+        )
         self.n_words_ = X.shape[1]
         self.weights_ = [
             assemble(tree.n_nodes, of_tree) for tree, of_tree in zip(self.trees_, done, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from coattail.kernels.sparse import constant
 from coattail.labels.frequency import inverse_propensity, pw_weights, pwcb_weights
 from coattail.models import begun_with
 from coattail.models.linear.linear_params import OvrParams, PltParams
+
+log = logging.getLogger("coattail")
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -93,7 +96,12 @@ class Solved:
     words: NDArray[np.int32]
     weights: NDArray[np.float32]
     bias: NDArray[np.float32]
-    stats: NDArray[np.float64]  # rounds, row visits, rows in the set, relative loss outside
+    stats: NDArray[np.float64]  # (g, 5), as the solvers' ``train`` returns them
+
+    @property
+    def limited(self) -> NDArray[np.bool_]:
+        """Labels that ended at the limit of rounds or epochs, (g,)."""
+        return self.stats[:, 4] > 0
 
 
 def joined(groups: list[Solved]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
@@ -143,6 +151,17 @@ def solver_blocks(n_words: int) -> tuple[NDArray[np.float32], NDArray[np.int16]]
     padded = -(-n_words // LANES) * LANES
     V = scratch("V", LANES * (padded + 1), np.float32).reshape(LANES, padded + 1)
     return V, scratch("Q", padded * LANES, np.int16).reshape(padded, LANES)
+
+
+def tell_unconverged(count: int, total: int, remedy: str) -> None:
+    """One line about classifiers that ended at their limit of rounds; none if all converged."""
+    if count:
+        log.warning(
+            "%s of %s classifiers ended at their limit of rounds, short of eps; %s",
+            f"{count:,}",
+            f"{total:,}",
+            remedy,
+        )
 
 
 # --- C of every label ----------------------------------------------------------------------------
