@@ -4,7 +4,8 @@ import shutil
 from functools import partial
 
 from coattail import tracking
-from coattail.data.features import Features, load_training, with_validation
+from coattail.data.augment import with_validation
+from coattail.data.features import Features, load_training
 from coattail.labels import tree
 from coattail.models.linear import linear_models
 from coattail.models.linear.linear_params import LinearParams
@@ -26,7 +27,7 @@ def main(variant: str) -> None:
         model = fit(blocks, partial=unfinished / "fit")
         model.predict(features.X("valid"), 100).save(f"data/ranked/{variant}/valid.npz")
         if params.refit:
-            blocks = with_validation(blocks, features)
+            blocks = with_validation(f"data/{params.train}", blocks, features)
             model = fit(blocks, partial=unfinished / "refit")
         model.predict(features.X("test"), 100).save(f"data/ranked/{variant}/test.npz")
         model.save(f"data/models/{variant}")
