@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -245,12 +246,15 @@ def test_trials_are_stopped_by_what_is_maximised_alone(project):
     assert search_plan.plan("dismec", ["C=1,2"], "psp_at_5", 9).watched is None
 
 
-def test_other_code_is_another_search(project):
+def test_other_code_and_other_trees_are_another_search(project):
     plan = search_plan.plan("dismec", ["C=1,2"], "p_at_1", 9)
     before = plan.name
     Path("data/code").mkdir()
     Path("data/code/train_linear.txt").write_text("python 3.11\n")
-    assert plan.name != before
+    after = plan.name
+    assert after != before
+    trees = {"flat": {"method": "flat"}, "bonsai": {"method": "kmeans"}}
+    assert replace(plan, content={**plan.content, "build_plt": trees}).name != after
 
 
 def test_a_store_that_is_away_does_not_stop_a_search(project, monkeypatch):

@@ -71,6 +71,7 @@ class Plan:
         """Equal searches have equal names; another dataset, code, space or start is another."""
         state = [self.section, [str(one) for one in self.space], self.metric, self.seed]
         state += [self.prune, data_hash(), self.grid is not None, _code(self.stage)]
+        state += [self.content.get(section) for section in ("build_plt", "augment_tails")]
         text = json.dumps(state, sort_keys=True, default=str)
         return f"{self.variant}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
