@@ -4,7 +4,6 @@ from coattail import tracking
 from coattail.arrays import load_csr
 from coattail.data import augment
 from coattail.data.augment import AugmentParams
-from coattail.data.features import save_training
 from coattail.files import atomic_folder
 from coattail.pipeline import runner
 
@@ -15,7 +14,7 @@ def main(variant: str) -> None:
         X, Y = load_csr("data/features/tfidf/train"), load_csr("data/features/labels/train")
         blocks = augment.augment(X, Y, params)
         with atomic_folder(f"data/augmented/{variant}") as folder:
-            save_training(folder, blocks)
+            augment.save(folder, blocks, params)
         for block in blocks:
             run.metrics(
                 {f"{block.name}_texts": block.X.shape[0], f"{block.name}_labels": len(block.labels)}

@@ -10,6 +10,7 @@ A model that does not read CSR rows overrides ``inputs``; one whose ``fit`` want
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 import scipy.sparse as sp
 
 from coattail.arrays import TopK
+from coattail.errors import ModelError
 
 
 def separable(
@@ -67,6 +69,18 @@ class ModelContract:
 
     def fit(self, model: Any, X: sp.csr_matrix, Y: sp.csr_matrix) -> Any:
         return model.fit(self.inputs(X), Y)
+
+    def uses(self, model: Any, folder: Path) -> list[Callable[[], Any]]:
+        """Everything that needs a trained model."""
+        inputs = self.inputs(separable(5)[0])
+        return [lambda: model.predict(inputs, 3), lambda: model.save(folder)]
+
+    def test_what_needs_training_says_so_before_it(self, tmp_path):
+        model = self.make()
+        for use in self.uses(model, tmp_path / "model"):
+            with pytest.raises(ModelError, match=f"{type(model).__name__} is not trained.*fit"):
+                use()
+        assert not list(tmp_path.iterdir())
 
     def test_fit_returns_the_model(self):
         X, Y = separable()

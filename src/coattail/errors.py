@@ -21,6 +21,10 @@ class ModelError(CoattailError):
     """A model folder is incomplete or does not fit the data it is asked to rank."""
 
 
+class NotFittedError(ModelError, AttributeError):
+    """A model is asked for what only training gives; for ``hasattr`` it is simply not there."""
+
+
 class DeviceError(CoattailError):
     """A device was asked for that this machine does not have, or that ran out of memory."""
 

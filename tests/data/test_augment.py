@@ -13,10 +13,12 @@ from coattail.data.augment import (
     augment,
     copies_of_each,
     drop_words,
+    save,
     split_labels,
     swap_values,
+    with_validation,
 )
-from coattail.data.features import load_training, save_training, with_validation
+from coattail.data.features import Block, load_training, save_training
 from coattail.errors import ConfigError, DataError
 
 
@@ -228,21 +230,87 @@ def test_blocks_survive_the_disk(tmp_path):
         assert (block.Y != back.Y).nnz == 0
 
 
-def test_validation_texts_stand_behind_those_of_every_block():
-    class Validation:
-        def X(self, split):
-            return X[:7]
+class Splits:
+    """Features of two splits: validation has other texts than train."""
 
-        def Y(self, split):
-            return Y[:7]
+    def __init__(self, train, valid):
+        self.splits = {"train": train, "valid": valid}
 
-    X, Y = random_problem()
-    blocks = augment(X, Y, AugmentParams(n_aug=2))
-    for block, longer in zip(blocks, with_validation(blocks, Validation()), strict=True):
-        n = block.X.shape[0]
-        assert (longer.name, longer.X.shape[0], longer.Y.shape[0]) == (block.name, n + 7, n + 7)
-        assert (longer.X[:n] != block.X).nnz == (longer.X[n:] != X[:7]).nnz == 0
-        assert (longer.Y[:n] != block.Y).nnz == (longer.Y[n:] != Y[:7, block.labels]).nnz == 0
+    def X(self, split):
+        return self.splits[split][0]
+
+    def Y(self, split):
+        return self.splits[split][1]
+
+
+def refitted(folder, train, valid, **settings_):
+    """Blocks of train, and the same with validation texts behind them."""
+    params = AugmentParams(**settings_)
+    blocks = augment(*train, params)
+    save(folder, blocks, params)
+    return blocks, with_validation(folder, load_training(folder, None), Splits(train, valid))
+
+
+def test_validation_texts_join_the_blocks_of_their_labels_and_tail_ones_are_copied(tmp_path):
+    train, (X, Y) = random_problem(), random_problem(n=30, seed=1)
+    blocks, longer = refitted(tmp_path, train, (X, Y), tau=0.2, n_aug=4)
+    assert [block.name for block in longer] == ["head", "tail"]
+    for block, long in zip(blocks, longer, strict=True):
+        n, own = block.X.shape[0], np.flatnonzero(Y[:, block.labels].sum(axis=1).A1)
+        assert 0 < len(own) < 30
+        copies = 7 if block.name == "tail" else 1  # as for training texts: 3 swapped, 3 thinned
+        assert long.X.shape[0] == long.Y.shape[0] == n + copies * len(own)
+        assert (long.X[:n] != block.X).nnz == (long.Y[:n] != block.Y).nnz == 0
+        assert (long.X[n : n + len(own)] != X[own]).nnz == 0
+        for copy in range(copies):
+            first = n + copy * len(own)
+            labels = long.Y[first : first + len(own)]
+            assert (labels != Y[own][:, block.labels]).nnz == 0
+        assert all(np.diff(long.Y.indptr) > 0)
+
+
+def test_copies_of_validation_texts_draw_numbers_of_their_own(tmp_path):
+    train = random_problem()
+    blocks, longer = refitted(tmp_path, train, train, tau=0.2)
+    n = blocks[1].X.shape[0]
+    own, again = longer[1].X[:n], longer[1].X[n:]
+    texts = n // 7
+    assert (own[:texts] != again[:texts]).nnz == 0
+    assert (own[texts:] != again[texts:]).nnz > 0
+
+
+def test_validation_texts_of_an_undivided_problem_all_come_and_tail_ones_are_copied(tmp_path):
+    train, (X, Y) = random_problem(), random_problem(n=30, seed=1)
+    blocks, (longer,) = refitted(tmp_path, train, (X, Y), tau=0.2, decouple=False)
+    _, tail = split_labels(np.bincount(train[1].indices, minlength=10), 0.2)
+    n, rare = blocks[0].X.shape[0], int((Y[:, tail].sum(axis=1).A1 > 0).sum())
+    assert longer.X.shape[0] == n + 30 + 6 * rare
+    assert (longer.X[n : n + 30] != X).nnz == (longer.Y[n : n + 30] != Y).nnz == 0
+
+
+def test_validation_without_a_rare_label_leaves_the_tail_as_it_was(tmp_path):
+    train, (X, Y) = random_problem(), random_problem(n=30, seed=1)
+    Y = Y.tolil()
+    Y[:, 2:] = 0
+    blocks, longer = refitted(tmp_path, train, (X, sp.csr_matrix(Y)), tau=0.2)
+    assert longer[1].X.shape == blocks[1].X.shape
+    assert longer[0].X.shape[0] > blocks[0].X.shape[0]
+
+
+def test_plain_tf_idf_gets_every_validation_text(tmp_path):
+    train, (X, Y) = random_problem(), random_problem(n=30, seed=1)
+    plain = [Block("all", *train, np.arange(10, dtype=np.int32))]
+    (longer,) = with_validation(tmp_path, plain, Splits(train, (X, Y)))
+    assert (longer.X[60:] != X).nnz == (longer.Y[60:] != Y).nnz == 0
+    assert longer.X.shape[0] == 90
+
+
+def test_blocks_that_do_not_say_how_they_were_made_are_a_clear_error(tmp_path):
+    train = random_problem()
+    blocks = augment(*train, AugmentParams())
+    save_training(tmp_path, blocks)
+    with pytest.raises(DataError, match=r"augment.json is missing; run dvc repro augment_tails"):
+        with_validation(tmp_path, blocks, Splits(train, train))
 
 
 def test_no_label_at_all_and_unequal_rows_are_clear_errors():

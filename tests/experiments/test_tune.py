@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,8 @@ def main(variant):
     params = runner.section("train_deep", variant, DeepParams)
     with tracking.stage("train_deep", variant, params) as run:
         for epoch in range(params.epochs):
-            run.log({"valid_ndcg_at_5": 1 - params.dropout}, epoch)
+            # By another metric the order of the trials would be the other way round.
+            run.log({"valid_p_at_1": 1 - params.dropout, "valid_ndcg_at_5": params.dropout}, epoch)
         ranking(int(40 * (1 - params.dropout))).save(f"data/ranked/{variant}/valid.npz")
 
 if __name__ == "__main__":
@@ -216,9 +218,43 @@ def test_networks_that_fall_behind_are_stopped_early(project, monkeypatch):
     assert outcome.best == {"dropout": 0.0}
     pruned = runs("trial")["net-trial-001"]
     assert (pruned.info.status, pruned.data.tags["state"]) == ("KILLED", "pruned")
-    assert pruned.data.metrics["valid_ndcg_at_5"] == 0.5
+    assert pruned.data.metrics["valid_p_at_1"] == 0.5
     kept = search(["dropout=0.1,0.5,0.0"], 9, variant="net", prune=False)
     assert {state for _, state, _, _ in kept.trials} == {"complete"}
+
+
+def test_a_metric_that_networks_do_not_log_stops_no_trial(project, monkeypatch, caplog):
+    monkeypatch.setattr(tune, "STARTUP", 1)
+    caplog.set_level("INFO", logger="coattail")
+    plan = search_plan.plan("net", ["dropout=0.1,0.5,0.0"], "coverage_at_1", 9)
+    assert {state for _, state, _, _ in tune.tune(plan).trials} == {"complete"}
+    assert "no coverage_at_1 per epoch" in caplog.text
+
+
+def test_trials_are_stopped_by_what_is_maximised_alone(project):
+    names = {
+        metric: search_plan.plan("net", ["dropout=0.1,0.5"], metric, 9).watched
+        for metric in ("psp_at_5", "p_at_1", "tail_recall_at_5", "micro_f1")
+    }
+    assert names == {
+        "psp_at_5": "valid_psp_at_5",
+        "p_at_1": "valid_p_at_1",
+        "tail_recall_at_5": None,
+        "micro_f1": None,
+    }
+    assert search_plan.plan("net", ["dropout=0.1,0.5"], "psp_at_5", 9, prune=False).watched is None
+    assert search_plan.plan("dismec", ["C=1,2"], "psp_at_5", 9).watched is None
+
+
+def test_other_code_and_other_trees_are_another_search(project):
+    plan = search_plan.plan("dismec", ["C=1,2"], "p_at_1", 9)
+    before = plan.name
+    Path("data/code").mkdir()
+    Path("data/code/train_linear.txt").write_text("python 3.11\n")
+    after = plan.name
+    assert after != before
+    trees = {"flat": {"method": "flat"}, "bonsai": {"method": "kmeans"}}
+    assert replace(plan, content={**plan.content, "build_plt": trees}).name != after
 
 
 def test_a_store_that_is_away_does_not_stop_a_search(project, monkeypatch):

@@ -100,9 +100,25 @@ def test_scratch_is_used_again_and_begins_at_a_cache_line(size, dtype):
 
 
 def test_what_is_kept_has_its_value_throughout_also_when_it_grows():
-    assert kept("test", 3, np.int32, -1).tolist() == [-1] * 3
-    assert kept("test", 5000, np.int32, -1).tolist() == [-1] * 5000
-    assert not kept("other test", 9, np.float32).any()
+    with kept("test", 3, np.int32, -1) as few:
+        assert few.tolist() == [-1] * 3
+    with kept("test", 5000, np.int32, -1) as many:
+        assert many.tolist() == [-1] * 5000
+    with kept("test", 3, np.int32, -1) as again, kept("other test", 9, np.float32) as other:
+        assert np.shares_memory(again, many)
+        assert not other.any()
+
+
+def test_what_a_failing_block_leaves_is_not_lent_again():
+    def fails():
+        with kept("failing test", 4, np.int32, -1) as array:
+            array[2] = 7
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        fails()
+    with kept("failing test", 4, np.int32, -1) as array:
+        assert array.tolist() == [-1] * 4
 
 
 def test_a_store_that_grew_is_remembered_and_room_that_stays_is_nobody_else_s():

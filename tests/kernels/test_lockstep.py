@@ -43,7 +43,7 @@ def solved_together(X, Y, c_pos, c_neg, eps, max_epochs, labels, prune=0.0):
     words_used, entries = np.full(kept, -1, np.int32), np.full(kept, -1, np.int32)
     child, weight = np.full(size, 9999, np.uint16), np.full(size, np.nan, np.float32)
     lockstep.by_word(counts, *store, order, words + 100, 7, words_used, entries, child, weight)
-    return NodeWeights(words_used, entries, child, weight, bias), stats[:, 1]
+    return NodeWeights(words_used, entries, child, weight, bias, stats[:, 4] > 0), stats[:, 1]
 
 
 def train_together(X, Y, c_pos, c_neg, eps, max_epochs, labels):

@@ -10,7 +10,9 @@ from contextlib import suppress
 
 import pytest
 
+from coattail import __version__
 from coattail.errors import ConfigError, DataError
+from coattail.models import begun_with
 from coattail.pipeline import runner
 
 
@@ -75,6 +77,15 @@ def test_threads_are_set_before_libraries_are_imported(project):
     seen = {}
     run(lambda: seen.update(os.environ))
     assert seen["NUMBA_NUM_THREADS"] == "1"
+
+
+def test_fits_of_a_stage_know_the_digest_of_its_code(project, monkeypatch):
+    monkeypatch.setattr(begun_with, "_code", begun_with.code())  # put back afterwards
+    seen = []
+    run(lambda: seen.append(begun_with.code()))
+    monkeypatch.setattr(runner.code_digest, "check_script", lambda script: "a digest")
+    run(lambda: seen.append(begun_with.code()))
+    assert seen == [f"coattail {__version__}", "a digest"]
 
 
 def test_a_library_that_was_imported_before_learns_of_the_threads():

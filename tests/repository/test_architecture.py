@@ -100,7 +100,7 @@ def test_a_library_of_one_room_is_forbidden_in_all_others(name, allowed):
     if "coattail.models.deep" in allowed:
         everything -= {"coattail.models"}
         rooms = (source / "models").glob("[a-z]*")
-        everything |= {f"coattail.models.{room.name}" for room in rooms}
+        everything |= {f"coattail.models.{room.stem}" for room in rooms}
     assert set(contract["source_modules"]) == everything - allowed
 
 

@@ -11,6 +11,7 @@ text that would lose every word keeps them all).
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -20,8 +21,11 @@ from pydantic import Field
 
 from coattail.arrays import as_csr, unit_rows
 from coattail.config import Params
-from coattail.data.features import Block
+from coattail.data.features import Block, Features, save_training
 from coattail.errors import DataError
+
+RECIPE = "augment.json"  # beside the blocks: the params that made them
+VALIDATION = (1,)  # what the seeds of copies of validation texts end with
 
 
 class AugmentParams(Params):
@@ -79,19 +83,77 @@ def augment(
         raise DataError(f"X has {X.shape[0]} texts but Y has {Y.shape[0]}; wanted the same number")
     if Y.nnz == 0:
         raise DataError("no training text has a label, so there is nothing to augment; check Y")
-    head, tail = split_labels(_counts(Y) if counts is None else np.asarray(counts), params.tau)
-    if len(head) and Y[:, tail].nnz == 0:
-        head, tail = np.arange(Y.shape[1], dtype=np.int32), tail[:0]
+    return _blocks(X, Y, *_split(Y, counts, params), params)
+
+
+def _blocks(
+    X: sp.csr_matrix,
+    Y: sp.csr_matrix,
+    head: NDArray[np.int32],
+    tail: NDArray[np.int32],
+    params: AugmentParams,
+    stream: tuple[int, ...] = (),
+) -> list[Block]:
+    """The blocks of a split; ``stream`` tells random numbers of further texts from the first."""
     if not params.decouple:
-        return [_whole(X, Y, tail, params)]
+        return [_whole(X, Y, tail, params, stream)]
     blocks = []
     if len(head):
         blocks.append(_cut("head", X, Y, head))
     if len(tail):
         block = _cut("tail", X, Y, tail)
-        X_tail, Y_tail = _with_copies(block.X, block.Y, params)
+        X_tail, Y_tail = _with_copies(block.X, block.Y, params, stream)
         blocks.append(Block("tail", X_tail, Y_tail, tail))
     return blocks
+
+
+# --- on disk, and with validation texts -----------------------------------------------------------
+
+
+def save(folder: str | Path, blocks: list[Block], params: AugmentParams) -> None:
+    """Write the blocks, and how they were made, so that further texts can be treated the same."""
+    save_training(folder, blocks)
+    (Path(folder) / RECIPE).write_text(params.model_dump_json(indent=1) + "\n")
+
+
+def with_validation(folder: str | Path, blocks: list[Block], features: Features) -> list[Block]:
+    """The training blocks of ``folder`` with the validation texts behind their own texts.
+
+    Where the blocks are those of Taug, validation texts are treated as training texts were: a text
+    joins the blocks of its labels, and those of the tail are copied. The split of the labels stays.
+    """
+    X, Y = features.X("valid"), features.Y("valid")
+    path = Path(folder) / RECIPE
+    if not (Path(folder) / "blocks.json").exists():
+        more = [Block(block.name, X, Y, block.labels) for block in blocks]
+    elif path.exists():
+        params = AugmentParams.model_validate_json(path.read_text())
+        head, tail = _split(features.Y("train"), None, params)
+        more = _blocks(X, Y, head, tail, params, VALIDATION)
+    else:
+        raise DataError(f"{path} is missing; run dvc repro augment_tails")
+    return [
+        Block(
+            block.name,
+            sp.csr_matrix(sp.vstack([block.X, new.X], format="csr")),
+            sp.csr_matrix(sp.vstack([block.Y, new.Y], format="csr")),
+            block.labels,
+        )
+        for block, new in zip(blocks, more, strict=True)
+    ]
+
+
+# --- the parts ------------------------------------------------------------------------------------
+
+
+def _split(
+    Y: sp.csr_matrix, counts: NDArray[np.integer] | None, params: AugmentParams
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Head and tail; a tail that no text has joins the head."""
+    head, tail = split_labels(_counts(Y) if counts is None else np.asarray(counts), params.tau)
+    if len(head) and Y[:, tail].nnz == 0:
+        return np.arange(Y.shape[1], dtype=np.int32), tail[:0]
+    return head, tail
 
 
 def split_labels(
@@ -143,7 +205,7 @@ def drop_words(X: sp.csr_matrix, rate: float, rng: np.random.Generator) -> sp.cs
 
 
 def _with_copies(
-    X: sp.csr_matrix, Y: sp.csr_matrix, params: AugmentParams
+    X: sp.csr_matrix, Y: sp.csr_matrix, params: AugmentParams, stream: tuple[int, ...]
 ) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     """The texts followed by their swap copies and their dropout copies, labels repeated."""
     swaps, drops = copies_of_each(params)
@@ -151,11 +213,11 @@ def _with_copies(
     times = max(1, int(np.floor(params.swap_share * mean_words + 1e-9)))
     # One generator per copy, told apart by technique and number: adding a copy changes no other.
     copies = [
-        swap_values(X, times, np.random.default_rng([params.seed, 0, copy]))
+        swap_values(X, times, np.random.default_rng([params.seed, 0, copy, *stream]))
         for copy in range(swaps)
     ]
     copies += [
-        drop_words(X, params.drop, np.random.default_rng([params.seed, 1, copy]))
+        drop_words(X, params.drop, np.random.default_rng([params.seed, 1, copy, *stream]))
         for copy in range(drops)
     ]
     if not copies:
@@ -167,11 +229,17 @@ def _with_copies(
     return stacked_X, stacked_Y
 
 
-def _whole(X: sp.csr_matrix, Y: sp.csr_matrix, tail: NDArray, params: AugmentParams) -> Block:
+def _whole(
+    X: sp.csr_matrix,
+    Y: sp.csr_matrix,
+    tail: NDArray,
+    params: AugmentParams,
+    stream: tuple[int, ...],
+) -> Block:
     """One block of all labels: every text, then copies of the texts that have a tail label."""
     labels = np.arange(Y.shape[1], dtype=np.int32)
     rows = np.flatnonzero(np.diff(Y[:, tail].tocsr().indptr))
-    X_tail, Y_tail = _with_copies(X[rows], Y[rows], params)
+    X_tail, Y_tail = _with_copies(X[rows], Y[rows], params, stream)
     if X_tail.shape[0] == len(rows):
         return Block("all", X, Y, labels)
     stacked_X = sp.vstack([X, X_tail[len(rows) :]], format="csr", dtype=np.float32)

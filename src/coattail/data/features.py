@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -146,19 +146,6 @@ def load_training(folder: str | Path, features: Features) -> list[Block]:
             _array(folder / name / "labels.npy"),
         )
         for name in json.loads(index.read_text())
-    ]
-
-
-def with_validation(blocks: list[Block], features: Features) -> list[Block]:
-    """The same problems with the validation texts behind their own."""
-    X, Y = features.X("valid"), features.Y("valid")
-    return [
-        replace(
-            block,
-            X=sp.csr_matrix(sp.vstack([block.X, X], format="csr")),
-            Y=sp.csr_matrix(sp.vstack([block.Y, Y[:, block.labels]], format="csr")),
-        )
-        for block in blocks
     ]
 
 

@@ -20,6 +20,7 @@ from coattail.evaluation import metrics
 from coattail.evaluation.scoring import EvaluateParams
 from coattail.experiments import search_space
 from coattail.experiments.search_space import Choice, Dimension
+from coattail.pipeline import code_digest
 from coattail.pipeline.candidates import candidates
 from coattail.pipeline.schema import SECTIONS
 from coattail.tracking.store import data_hash
@@ -57,10 +58,20 @@ class Plan:
         return len(self.grid) if self.grid is not None else self.trials
 
     @property
+    def watched(self) -> str | None:
+        """What poor trials are stopped by: the metric itself, where training logs it per epoch.
+
+        Models of ``transfer`` judge an epoch by head labels or by likeness, not by any metric.
+        """
+        logged = self.prune and self.stage == "train_deep" and self.metric in metrics.IMPROVED
+        return f"valid_{self.metric}" if logged else None
+
+    @property
     def name(self) -> str:
-        """Equal searches have equal names; another dataset, space or start is another search."""
+        """Equal searches have equal names; another dataset, code, space or start is another."""
         state = [self.section, [str(one) for one in self.space], self.metric, self.seed]
-        state += [self.prune, data_hash(), self.grid is not None]
+        state += [self.prune, data_hash(), self.grid is not None, _code(self.stage)]
+        state += [self.content.get(section) for section in ("build_plt", "augment_tails")]
         text = json.dumps(state, sort_keys=True, default=str)
         return f"{self.variant}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
@@ -105,6 +116,12 @@ def plan(
         raise ConfigError(f"tune: no metric {metric!r}{suggestion(metric, names)}")
     family = known[variant].family
     return Plan(variant, stage, family, content, params, space, metric, trials, seed, prune)
+
+
+def _code(stage: str) -> str:
+    """The digest of a stage's code: trials of other code cannot be held beside each other."""
+    path = code_digest.FOLDER / f"{stage}.txt"
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def _listed(params: Params) -> str:

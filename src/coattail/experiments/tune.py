@@ -29,7 +29,6 @@ from coattail.tracking.trials import Search
 log = logging.getLogger("coattail")
 
 FOLDER = Path("data/tune")
-CURVE = "valid_ndcg_at_5"  # what networks log after every epoch; poor ones are stopped early
 STARTUP = 5  # trials that are never stopped early
 GIVE_UP = 5  # failures in a row, with nothing to show, after which more are pointless
 
@@ -85,6 +84,8 @@ class Tuner:
         settings = {"trials": plan.size, "seed": plan.seed, "prune": plan.prune}
         self.search.open(self.study.user_attrs.get("run_id"), over | settings)
         self.study.set_user_attr("run_id", self.search.run_id)
+        if plan.prune and plan.stage == "train_deep" and not plan.watched:
+            log.info("tune: networks log no %s per epoch, so no trial stops early", plan.metric)
         if done:
             log.info("tune: going on after %d of %d trials", len(done), plan.size)
         failures: list[str] = []
@@ -186,7 +187,7 @@ class Tuner:
             nonlocal sent
             self.search.points(run_id, points[sent:])
             for point in points[sent:]:
-                if self.plan.prune and point.key == CURVE:
+                if point.key == self.plan.watched:
                     one.report(point.value, point.step)
                     if one.should_prune():
                         raise _Poor

@@ -1,4 +1,4 @@
-"""Compiled loops: plain arrays in, preallocated arrays out; they import nothing of ours.
+"""Compiled loops: plain arrays in, preallocated arrays out; of ours they import `cores` alone.
 
 Face: every module; `solvers` for binary problems, `runtime` for caches, threads and memory.
 """

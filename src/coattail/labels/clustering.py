@@ -47,9 +47,11 @@ def _halved(
 
     def halve(some: tuple[int, int]) -> None:
         first, last = some
-        sums = kept("sums", 2 * n_words, np.float32).reshape(-1, 2)
         own = constant(bounds[first : last + 1])
-        cluster.halve_each(*rows, sums, members, *own, seed, key + first, *limits)
+        with kept("sums", 2 * n_words, np.float32) as sums:
+            cluster.halve_each(
+                *rows, sums.reshape(-1, 2), members, *own, seed, key + first, *limits
+            )
 
     levels, key = [[seen]], 0
     while np.diff(bounds).max() > params.leaf:

@@ -28,6 +28,7 @@ NOT_A_STAGE = ("__init__", "code")
 
 PLUMBING = (
     "coattail.config",
+    "coattail.cores",
     "coattail.errors",
     "coattail.pipeline.code_digest",
     "coattail.pipeline.runner",
@@ -100,20 +101,21 @@ def text(stage: str) -> str:
     return "\n".join(lines(stage)) + "\n"
 
 
-def check_script(script: Path) -> None:
-    """Refuse to run a stage whose code is not the one that DVC has noted."""
+def check_script(script: Path) -> str:
+    """The digest of a stage, "" for other scripts; refuses code that DVC has not noted."""
     if script.resolve().parent == ROOT / "stages" and script.stem not in NOT_A_STAGE:
-        check(script.stem)
+        return check(script.stem)
+    return ""
 
 
-def check(stage: str, folder: Path = FOLDER) -> None:
-    """Compare the code of a stage with its digest in ``folder``, and libraries with the lock."""
+def check(stage: str, folder: Path = FOLDER) -> str:
+    """The digest of a stage if it is the one in ``folder``, and libraries are those of the lock."""
     check_installed(reached(ROOT / "stages" / f"{stage}.py")[1])
     path = folder / f"{stage}.txt"
     noted = path.read_text(encoding="utf-8") if path.exists() else ""
     now = text(stage)
     if noted == now:
-        return
+        return now
     remedy = "run it by make repro, or first: dvc repro code"
     if not noted:
         raise CoattailError(f"{path} is missing, which says what code {stage} has; {remedy}")

@@ -12,8 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from coattail import cores
 from coattail.config import Params, load, parse, read_yaml
 from coattail.errors import CoattailError, ConfigError
+from coattail.models import begun_with
 from coattail.pipeline import code_digest
 
 log = logging.getLogger("coattail")
@@ -23,7 +25,7 @@ class RunSettings(Params):
     """Top-level settings of params.yaml that change how work runs, never what it computes."""
 
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
-    threads: int = 0  # 0: all cores
+    threads: int = 0  # 0: all cores that this process may use
 
 
 def settings() -> RunSettings:
@@ -49,7 +51,7 @@ def limit_threads(threads: int) -> int:
     Processes that torchrun started on this machine share the threads.
     """
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    count = max(1, (threads or os.cpu_count() or 1) // processes)
+    count = max(1, (threads or cores.available()) // processes)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = str(count)
     if "numba" in sys.modules:
@@ -68,7 +70,8 @@ def run(main: Callable[..., None]) -> None:
     # DVC and job schedulers stop a stage with SIGTERM; unwinding lets the run be closed properly.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        code_digest.check_script(Path(sys.argv[0]))
+        if digest := code_digest.check_script(Path(sys.argv[0])):
+            begun_with.set_code(digest)
         limit_threads(settings().threads)
         main(*sys.argv[1:])
     except CoattailError as error:

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from coattail import cores
 from coattail.errors import DataError
 from coattail.files import atomic_file
 from coattail.pipeline.stage_result import Logged, StageResult
@@ -126,7 +127,7 @@ def environment_tags() -> dict[str, str]:
     tags = {
         "machine.host": socket.gethostname(),
         "machine.platform": platform.platform(),
-        "machine.cores": str(os.cpu_count()),
+        "machine.cores": str(cores.available()),
         "machine.memory_gib": f"{memory:.0f}",
         "version.python": platform.python_version(),
     }

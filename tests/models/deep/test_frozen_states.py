@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from coattail.arrays import Ragged
+from coattail.models import begun_with
 from coattail.models.deep.batching import Batch
 from coattail.models.deep.training.frozen_states import WordPieces, keep_states
 
@@ -49,14 +50,34 @@ def test_without_a_folder_nothing_stays(tmp_path: Path) -> None:
     np.testing.assert_array_equal(pieces.states[:, 0], [4, 5, 6])
 
 
-def test_other_encoders_texts_and_precisions_have_files_of_their_own(tmp_path: Path) -> None:
-    other = Ragged(np.array([0, 1, 3]), TEXTS.values)
+OTHERS: tuple[dict[str, Any], ...] = (
+    {"identity": b"two"},
+    {"precision": "float16"},
+    {"tokens": Ragged(np.array([0, 1, 3]), TEXTS.values)},
+    {"tokens": Ragged(TEXTS.indptr, TEXTS.values + 1)},
+    {"batch": 1},  # texts padded otherwise: other last bits
+)
+
+
+@pytest.mark.parametrize("settings", OTHERS)
+def test_whatever_is_encoded_otherwise_has_a_file_of_its_own(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
     keep(Encoder(), folder=tmp_path)
-    for settings in ({"identity": b"two"}, {"precision": "float16"}, {"tokens": other}):
-        encoder = Encoder()
-        keep(encoder, folder=tmp_path, **settings)
-        assert encoder.seen == 2
-    assert len(list(tmp_path.iterdir())) == 4
+    encoder = Encoder()
+    keep(encoder, folder=tmp_path, **settings)
+    assert encoder.seen == 2
+
+
+@pytest.mark.parametrize(("name", "value"), [("_code", "other code"), ("FORMAT", 0)])
+def test_other_code_reads_no_states_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object
+) -> None:
+    keep(Encoder(), folder=tmp_path)
+    monkeypatch.setattr(begun_with, name, value)
+    encoder = Encoder()
+    keep(encoder, folder=tmp_path)
+    assert encoder.seen == 2
 
 
 def test_a_file_that_was_cut_off_is_made_again(tmp_path: Path) -> None:

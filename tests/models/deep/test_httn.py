@@ -246,6 +246,18 @@ def test_fine_tuning_changes_head_and_tail_rows():
     assert moved[:7].all()
 
 
+def test_after_fine_tuning_prototypes_and_transfer_are_those_of_the_tuned_encoder():
+    tokens, Y = topics()
+    tuned = fitted(epochs=2, finetune=True, finetune_lr=0.05, finetune_epochs=4)
+    vectors = tuned._vectors(tokens)
+    heads = np.stack([prototypes.prototypes(vectors, one) for one in tuned.head_samples_])
+    np.testing.assert_allclose(tuned.heads_, heads, rtol=1e-5, atol=1e-6)
+    head, _ = prototypes.split_labels(Y, tuned.params)
+    rows = tuned.M_[0, head].numpy().astype(np.float64)
+    wanted = prototypes.learn_transfer(heads, rows, tuned.params)
+    np.testing.assert_allclose(tuned.W_, wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_an_ensemble_averages_probabilities_of_different_tail_samples():
     model = fitted(epochs=1, ensemble=2)
     torch.testing.assert_close(model.M_[0, :5], model.M_[1, :5])

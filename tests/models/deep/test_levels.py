@@ -205,3 +205,20 @@ def test_a_tree_that_is_missing_or_of_other_labels_is_refused() -> None:
         build(params()).fit(tokens, Y, vocabulary_size=WORDS)
     with pytest.raises(ModelError, match="8 labels but Y has 7"):
         build(params()).fit(tokens, Y[:, :7], vocabulary_size=WORDS, trees=[TREE])
+
+
+def test_only_the_level_of_labels_logs_metrics_of_labels() -> None:
+    tokens, Y = corpus(40)
+    seen: list[dict[str, float]] = []
+    build(params(epochs=1)).fit(
+        tokens,
+        Y,
+        vocabulary_size=WORDS,
+        trees=[TREE],
+        valid=corpus(20, seed=1),
+        threads=1,
+        log=lambda numbers, _: seen.append(numbers),
+    )
+    *inner, last = [{name for name in numbers if "_at_" in name} for numbers in seen]
+    assert inner == [{"level_ndcg_at_5"}] * 2
+    assert last == {f"valid_{name}" for name in metrics.IMPROVED}

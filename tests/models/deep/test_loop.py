@@ -136,7 +136,7 @@ def test_the_step_size_sinks_in_a_line() -> None:
         return loss.detach()
 
     net, lengths = torch.nn.Linear(1, 1), np.ones(4, np.int64)
-    trainer = Trainer(net, params, lengths, backward, None, device="cpu", fingerprint="")
+    trainer = Trainer(net, params, lengths, backward, None, device="cpu", inputs={})
     trainer.run()
     assert scales == [1, 0.875, 0.75, 0.625]
 

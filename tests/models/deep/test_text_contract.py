@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +32,10 @@ class TextContract(ModelContract):
     @pytest.fixture(autouse=True)
     def _encoder(self, encoder: str) -> None:
         self.encoder = encoder
+
+    def uses(self, model: Any, folder: Path) -> list[Callable[[], Any]]:
+        more = [lambda: model.explain("w1 w2", [0]), lambda: model.pieces("w1 w2")]
+        return [*super().uses(model, folder), *more]
 
     def make(self) -> Any:
         common = {"encoder": self.encoder, "max_tokens": 20, "batch": 16, "dropout": 0.0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -52,6 +53,10 @@ class TestHttn(TransferContract):
     # Six equal labels are no long tail: there is one only where a test adds labels. Joint, which
     # has none at all, differs from this only in leaving the prototypes out.
     settings: ClassVar[dict[str, Any]] = {"model": "httn", "head_count": 6}
+
+    def uses(self, model: Any, folder: Path) -> list[Callable[[], Any]]:
+        text = Ragged(np.array([0, 1]), np.array([2], np.int32))
+        return [*super().uses(model, folder), lambda: model.add_label("new", text)]
 
 
 class TestBbn(TransferContract):

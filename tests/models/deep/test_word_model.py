@@ -14,6 +14,7 @@ from coattail.arrays import Ragged
 from coattail.config import parse
 from coattail.errors import ConfigError, DataError, DeviceError, ModelError
 from coattail.evaluation import metrics
+from coattail.labels.frequency import counts, inverse_propensity
 from coattail.models.deep import device
 from coattail.models.deep.deep_models import build, load
 from coattail.models.deep.deep_params import AttentionXmlParams, DeepParams
@@ -187,7 +188,27 @@ def test_best_weights_on_validation_are_kept() -> None:
     )
     best = max(numbers["valid_ndcg_at_5"] for numbers in seen)
     assert metrics.ranked(model.predict(valid[0], 5), valid[1], "ndcg", 5) == pytest.approx(best)
-    assert {"loss", "texts_per_second", "valid_ndcg_at_5"} == set(seen[0])
+    wanted = {"loss", "texts_per_second", *(f"valid_{name}" for name in metrics.IMPROVED)}
+    assert set(seen[0]) == wanted
+
+
+def test_metrics_of_an_epoch_are_those_of_the_ranking_at_its_end() -> None:
+    tokens, Y = corpus(40)
+    valid, seen = corpus(30, seed=1), []
+    model = build(params_of("bilstm", epochs=1, swa_from=1))
+    model.fit(
+        tokens,
+        Y,
+        vocabulary_size=WORDS,
+        valid=valid,
+        threads=1,
+        propensity=(0.6, 2.6),
+        log=lambda numbers, _: seen.append(numbers),
+    )
+    top, q = model.predict(valid[0], 5), inverse_propensity(counts(Y), 40, 0.6, 2.6)
+    for metric, k in (("psp", 1), ("psp", 5), ("ndcg", 3), ("p", 1), ("psndcg", 5)):
+        told = seen[-1][f"valid_{metric}_at_{k}"]
+        assert told == pytest.approx(metrics.ranked(top, valid[1], metric, k, q))
 
 
 def test_training_stops_when_validation_stops_improving() -> None:

@@ -330,3 +330,20 @@ def test_model_without_trees_clusters_the_labels_itself():
     X, Y = separable()
     top = Plt(PltParams()).fit(X, Y).predict(X, 1)
     assert Y.toarray()[np.arange(Y.shape[0]), top.labels[:, 0]].mean() > 0.95
+
+
+def test_a_request_that_finds_no_memory_leaves_the_next_answers_as_they_were(monkeypatch):
+    monkeypatch.setenv("COATTAIL_THREADS", "1")
+    X, Y = separable()
+    model = OwnTrees(PltParams()).fit(X, Y)
+    wanted, real = model.predict(X, 3), beam.merge
+
+    def fails_midway(first, labels, scores, total, *others):
+        total[:] = 1
+        raise MemoryError
+
+    monkeypatch.setattr(beam, "merge", fails_midway)
+    with pytest.raises(MemoryError):
+        model.predict(X, 3)
+    monkeypatch.setattr(beam, "merge", real)
+    assert same(model.predict(X, 3), wanted)

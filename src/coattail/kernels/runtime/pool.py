@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from coattail import cores
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -12,12 +14,12 @@ VARIABLES = ("COATTAIL_THREADS", "NUMBA_NUM_THREADS")  # the stages set the seco
 
 
 def threads() -> int:
-    """COATTAIL_THREADS, else NUMBA_NUM_THREADS, else the processors this process may use."""
+    """COATTAIL_THREADS, else NUMBA_NUM_THREADS, else the cores this process may use."""
     for name in VARIABLES:
         wanted = os.environ.get(name, "")
         if wanted.isdigit() and int(wanted) > 0:
             return int(wanted)
-    return len(os.sched_getaffinity(0))
+    return cores.available()
 
 
 def each(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:

@@ -6,6 +6,7 @@ share its memory.
 """
 
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -33,14 +34,19 @@ def remember(name, array):
     setattr(_own, name, array)
 
 
+@contextmanager
 def kept(name, size, dtype, value=0):
-    """An array of this thread, (size,), of this value throughout; whoever asks leaves it so."""
-    known = getattr(_own, f"kept {name}", None)
+    """Lend an array of this thread, (size,), filled with ``value``; the block gives it back so.
+
+    Where the block fails, as a kernel does that finds no memory, the array may hold anything: the
+    next one who asks for the name gets another. No two blocks of a thread share a name.
+    """
+    known = _own.__dict__.pop(f"kept {name}", None)
     if known is None or len(known) < size or known.dtype != dtype:
         known = _aligned(size, dtype)
         known[:] = value
-        setattr(_own, f"kept {name}", known)
-    return known[:size]
+    yield known[:size]
+    setattr(_own, f"kept {name}", known)
 
 
 def lasting(name, size, dtype):

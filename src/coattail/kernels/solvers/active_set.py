@@ -60,7 +60,7 @@ def _emit(column, prune, size, words, weights):
 
 @njit(nogil=True, cache=True)
 def _start(rows, own, sample, marked, cost, limits, w, key):
-    """A first set from the positives and sampled negatives: (members, alpha, row visits).
+    """A first set from positives and sampled negatives: (members, alpha, epochs, row visits).
 
     ``rows`` is (indptr, indices, values, squares), ``cost`` (1/(2 C+), 1/(2 C-)) with the sample
     weighed to stand for all rows, ``limits`` (eps, epochs). w receives the weights.
@@ -69,11 +69,11 @@ def _start(rows, own, sample, marked, cost, limits, w, key):
     members = np.concatenate((own, others))
     alpha = np.zeros(members.shape[0], np.float32)
     w[:] = 0
-    _, visits = descend(
+    epochs, visits = descend(
         rows[0], rows[1], rows[2], rows[3], members, alpha, own.shape[0], cost[0], cost[1],
         limits[0], limits[1], w, key,
     )  # fmt: skip
-    return members, alpha, visits
+    return members, alpha, epochs, visits
 
 
 @njit(nogil=True, cache=True)
@@ -140,13 +140,14 @@ def train(
         to a multiple of LANES
 
     Weights of label j are words[start[j]:stop[j]], weights[...]; bias is float32 (g,). stats is
-    float64 (g, 4): rounds, row visits, rows in the set, relative loss outside it.
+    float64 (g, 5): rounds, row visits, rows in the set, relative loss outside it, and 1 where the
+    rounds or epochs allowed did not suffice.
     """
     n, g, d = indptr.shape[0] - 1, keys.shape[0], Q.shape[0]
     csr = (indptr, indices, values, squares)
     start, stop = np.zeros(g, np.int64), np.zeros(g, np.int64)
     out_words, out_weights, out = np.empty(1024, np.int32), np.empty(1024, np.float32), 0
-    bias, stats = np.zeros(g, np.float32), np.zeros((g, 4))
+    bias, stats = np.zeros(g, np.float32), np.zeros((g, 5))
     marked = np.zeros(n, np.bool_)
     # The set of label j is members[begin[j]:end[j]], and so for alpha: a store made new each round.
     begin, end = np.zeros(g, np.int64), np.zeros(g, np.int64)
@@ -157,8 +158,11 @@ def train(
     for j in range(g):
         own = positives[first[j] : first[j + 1]]
         cost = (np.float32(0.5 / c_pos[j]), np.float32(0.5 / (share * c_neg[j])))
-        rows, own_alpha, visits = _start(csr, own, sample, marked, cost, limits, V[0], keys[j])
+        rows, own_alpha, epochs, visits = _start(
+            csr, own, sample, marked, cost, limits, V[0], keys[j]
+        )
         stats[j, 1], stats[j, 2] = visits, rows.shape[0]
+        stats[j, 4] = complete and epochs == 0
         begin[j] = size
         size, members, alpha = _append(rows, own_alpha, own.shape[0], size, members, alpha)
         end[j] = size
@@ -239,6 +243,8 @@ def train(
         if left == 0:
             break
     for j in todo:  # solved at once, or out of rounds: as good as it got
+        if not complete:
+            stats[j, 4] = 1
         rows, own_alpha = members[begin[j] : end[j]], alpha[begin[j] : end[j]]
         weights_of(indptr, indices, values, rows, own_alpha, first[j + 1] - first[j], V[0])
         bias[j], start[j] = V[0, d], out

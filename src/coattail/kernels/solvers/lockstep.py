@@ -145,7 +145,10 @@ def _go_on_alone(
     indptr, middle, indices, values, squares, signs, lane, own, half_pos, half_neg, eps, max_epochs,
     key, alpha, W, bias, w,
 ):  # fmt: skip
-    """Further epochs for one lane, on all words; alpha, W and bias change. Returns the visits."""
+    """Further epochs for one lane, on all words; alpha, W and bias change.
+
+    Returns epochs, 0 where they did not suffice, and visits.
+    """
     n, lanes, d = middle.shape[0], width(signs), w.shape[0] - 1
     n_shared = W.shape[0] // lanes
     bit = signs.dtype.type(1 << lane)
@@ -158,14 +161,14 @@ def _go_on_alone(
         dual[k] = abs(signed)
         for p in range(middle[i], indptr[i + 1]):
             w[indices[p]] = values[p] * signed
-    _, visits = descend(
+    epochs, visits = descend(
         indptr, indices, values, squares, members, dual, own.shape[0], half_pos, half_neg, eps,
         max_epochs, w, key,
     )  # fmt: skip
     W[lane::lanes], bias[lane] = w[:n_shared], w[d]
     for k in range(n):
         alpha[np.int64(members[k]) * lanes + lane] = dual[k] if k < own.shape[0] else -dual[k]
-    return visits
+    return epochs, visits
 
 
 @njit(nogil=True, cache=True)
@@ -192,12 +195,15 @@ def _train_block(
     for j in range(start, stop):
         lane = j - start
         stats[j, 1], stats[j, 2] = visits[lane], n
-        if epochs[lane] == 0 and max_epochs > limit:
-            stats[j, 1] += _go_on_alone(
+        enough = epochs[lane]
+        if enough == 0 and max_epochs > limit:
+            enough, more = _go_on_alone(
                 indptr, middle, indices, values, squares, signs, lane,
                 positives[first[j] : first[j + 1]], half_pos[lane], half_neg[lane], eps,
                 max_epochs - limit, keys[j], alpha, W, lane_bias, w,
             )  # fmt: skip
+            stats[j, 1] += more
+        stats[j, 4] = enough == 0
     bias[start:stop] = lane_bias[: stop - start]
     return _emit(indptr, middle, indices, values, signs, alpha, W, least, start, counts, found)
 
@@ -217,7 +223,7 @@ def train(
     solver.
     """
     n, g = middle.shape[0], keys.shape[0]
-    bias, stats, found = np.zeros(g, np.float32), np.zeros((g, 4)), (0, word, label, weight)
+    bias, stats, found = np.zeros(g, np.float32), np.zeros((g, 5)), (0, word, label, weight)
     signs = np.empty(n, np.uint32)
     least = max(prune, np.float32(1e-37))  # a zero is no weight
     rows = (indptr, middle, indices, values, squares, own)

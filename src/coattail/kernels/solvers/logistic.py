@@ -202,7 +202,10 @@ def _step_lengths(margins, change, targets, c_pos, c_neg, curve_w, slope_w, slop
 
 @njit(nogil=True, cache=True)
 def _train_block(indptr, indices, values, targets, c_pos, c_neg, n_pos, eps, max_steps, W, bias):
-    """Train LANES labels; W (words, LANES) and bias hold the answer. Returns steps per lane."""
+    """Train LANES labels; W (words, LANES) and bias hold the answer.
+
+    Returns steps per lane, and which lanes would have needed more.
+    """
     n, d = indptr.shape[0] - 1, W.shape[0]
     work = np.empty((7, d, LANES), np.float32)
     G, P = work[5], work[6]
@@ -252,7 +255,7 @@ def _train_block(indptr, indices, values, targets, c_pos, c_neg, n_pos, eps, max
             if going[j]:
                 steps[j] += 1
                 going[j] = norm[j] > goal[j]
-    return steps
+    return steps, going
 
 
 @njit(nogil=True, cache=True)
@@ -261,7 +264,7 @@ def train(indptr, indices, values, first, positives, c_pos, c_neg, eps, max_step
     n, g, d = indptr.shape[0] - 1, first.shape[0] - 1, W.shape[0]
     start, stop = np.zeros(g, np.int64), np.zeros(g, np.int64)
     words, weights, size = np.empty(1024, np.int32), np.empty(1024, np.float32), 0
-    bias, stats = np.zeros(g, np.float32), np.zeros((g, 4))
+    bias, stats = np.zeros(g, np.float32), np.zeros((g, 5))
     lane_bias = np.zeros(LANES, np.float32)
     for block in range(0, g, LANES):
         used = min(LANES, g - block)
@@ -273,7 +276,7 @@ def train(indptr, indices, values, first, positives, c_pos, c_neg, eps, max_step
             n_pos[j] = first[block + j + 1] - first[block + j]
             for p in range(first[block + j], first[block + j + 1]):
                 targets[positives[p]] |= np.uint32(1) << np.uint32(j)
-        steps = _train_block(
+        steps, going = _train_block(
             indptr,
             indices,
             values,
@@ -290,7 +293,7 @@ def train(indptr, indices, values, first, positives, c_pos, c_neg, eps, max_step
             bias[block + j] = lane_bias[j]
             stats[block + j, 0] = steps[j]
             stats[block + j, 1] = steps[j] * n
-            stats[block + j, 2] = n
+            stats[block + j, 2], stats[block + j, 4] = n, going[j]
             start[block + j] = size
             if size + d > words.shape[0]:
                 room = np.empty(size + d, np.int32)

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 
 import torch
 
+from coattail import cores
 from coattail.errors import DeviceError
 
 log = logging.getLogger("coattail")
@@ -87,10 +88,12 @@ def usage(device: str) -> dict[str, float]:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Use ``count`` CPU threads inside the block (0: as many as torch uses anyway)."""
+    """Use ``count`` CPU threads inside the block.
+
+    0: as many as torch would, but no more than this process may use: torch knows no containers.
+    """
     before = torch.get_num_threads()
-    if count:
-        torch.set_num_threads(count)
+    torch.set_num_threads(count or min(before, cores.available()))
     try:
         yield
     finally:

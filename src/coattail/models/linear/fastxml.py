@@ -20,6 +20,7 @@ from coattail.kernels.runtime.scratch import kept
 from coattail.kernels.sparse import constant
 from coattail.labels.frequency import counts, inverse_propensity
 from coattail.labels.tree_building import label_vectors
+from coattail.models.fitted import Fitted
 from coattail.models.linear import problem_groups
 from coattail.models.linear.linear_params import FastxmlParams
 from coattail.models.linear.ovr import check_rows
@@ -43,7 +44,7 @@ class InstanceTree:
     scores: NDArray[np.float32]
 
 
-class Fastxml:
+class Fastxml(Fitted):
     """An ensemble of instance trees; a score is the mean label frequency in a text's leaves.
 
     Attributes
@@ -76,11 +77,10 @@ class Fastxml:
 
         self.trees_ = []
         with progress("instance trees", self.params.trees, "trees") as bar:
-            kept = problem_groups.Partial(
-                self._partial, InstanceTree, self.params, *parts(X), *parts(Y)
-            )
+            things = {"texts": X, "labels": Y}
+            grown = problem_groups.Partial(self._partial, InstanceTree, self.params, things)
             jobs = [(tree, tree) for tree in range(self.params.trees)]
-            for _, tree, new in problem_groups.solve_all(jobs, one, kept):
+            for _, tree, new in problem_groups.solve_all(jobs, one, grown):
                 self.trees_.append(tree)
                 bar.advance(1, f"{len(tree.right)} nodes", new)
         self.shape_ = (X.shape[1], Y.shape[1])
@@ -102,17 +102,21 @@ class Fastxml:
         trees = [constant(*vars(tree).values()) for tree in self.trees_]
 
         def batch(limits: tuple[int, int]) -> None:
-            x, total, touched = _dense_scratch(*self.shape_)
             n = limits[1] - limits[0]
             room = sum(int(np.diff(tree.leaf_first).max(initial=0)) for tree in self.trees_)
             first = np.arange(n, dtype=np.int64) * room
             found, found_scores = np.empty(n * room, np.int32), np.empty(n * room, np.float32)
             at = first.copy()
-            for tree in trees:
-                instance_trees.add_leaves(*rows, *limits, *tree, x, at, found, found_scores)
+            with kept("dense row", self.shape_[0], np.float32) as x:
+                for tree in trees:
+                    instance_trees.add_leaves(*rows, *limits, *tree, x, at, found, found_scores)
             ragged = _dense_to_ragged(first, at, found, found_scores)
             # One list per row already holds all trees: a merge of one, scaled by their number.
-            beam.merge(*ragged, total, touched, 1, limits[0], labels, scores)
+            with (
+                kept("total", self.shape_[1], np.float64) as total,
+                kept("touched", self.shape_[1], np.bool_) as touched,
+            ):
+                beam.merge(*ragged, total, touched, 1, limits[0], labels, scores)
 
         list(pool.each(batch, pool.chunks(X.shape[0], BATCH)))
         scores /= np.float32(len(self.trees_))
@@ -206,12 +210,3 @@ def _dense_to_ragged(
     starts = np.concatenate([[0], np.cumsum(lengths)])
     source = np.repeat(first - starts[:-1], lengths) + np.arange(starts[-1])
     return starts[None, :], labels[source], scores[source]
-
-
-def _dense_scratch(n_words: int, n_labels: int) -> tuple[NDArray, NDArray, NDArray]:
-    """Scratch of this thread; the kernels leave it as they found it."""
-    return (
-        kept("dense row", n_words, np.float32),
-        kept("total", n_labels, np.float64),
-        kept("touched", n_labels, np.bool_),
-    )

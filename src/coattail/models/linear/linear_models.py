@@ -111,6 +111,17 @@ def fit_blocks(
     return Blocks(names, labels, models, n_labels, Path(partial) if partial else None)
 
 
+def solver_figures(model: Model) -> dict[str, float]:
+    """How the solvers of a model that was just trained ended; empty for one without any."""
+    if isinstance(model, Ovr | Plt):
+        return {"unconverged": model.unconverged_}
+    if isinstance(model, Blocks):
+        inside = [solver_figures(part) for part in model.models_]
+        if all(inside):
+            return {"unconverged": sum(figures["unconverged"] for figures in inside)}
+    return {}
+
+
 class Blocks:
     """Bases for disjoint sets of labels; their scores are put side by side, uncalibrated."""
 

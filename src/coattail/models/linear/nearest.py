@@ -19,13 +19,14 @@ from coattail.files import atomic_folder
 from coattail.kernels import best_labels
 from coattail.kernels.runtime import pool
 from coattail.kernels.sparse import constant
+from coattail.models.fitted import Fitted
 from coattail.models.linear.linear_params import NearestParams
 from coattail.models.linear.ovr import check_rows
 
 BATCH = 64
 
 
-class Nearest:
+class Nearest(Fitted):
     """The labels of the texts with the largest cosine.
 
     A score is the share of a label's texts among the ``neighbours`` nearest ones, each weighing its

@@ -102,10 +102,10 @@ class NodeProblems:
         child: NDArray[Any] = np.empty(len(found.words), self.child_type)
         weight = np.empty_like(found.weights)
         arrays = constant(found.start, found.stop, found.words, found.weights)
-        place = kept("place", self.n_words, np.int32, -1)
-        words, entries = beam.by_word(*arrays, place, child, weight)
+        with kept("place", self.n_words, np.int32, -1) as place:
+            words, entries = beam.by_word(*arrays, place, child, weight)
         child += child.dtype.type(start)
-        return NodeWeights(words, entries, child, weight, found.bias)
+        return NodeWeights(words, entries, child, weight, found.bias, found.limited)
 
     def _outputs(self, node: int) -> tuple[range, range]:
         """Children of a node, and places of its labels in the tree's order."""
@@ -152,8 +152,8 @@ class NodeProblems:
         indices = scratch("indices", nnz, np.int32)
         values = scratch("values", nnz, np.float32)
         words = np.empty(min(nnz, self.n_words), np.int32)
-        place = kept("place", self.n_words, np.int32, -1)
-        found = compact(*self.csr, *constant(texts), place, indptr, indices, values, words)
+        with kept("place", self.n_words, np.int32, -1) as place:
+            found = compact(*self.csr, *constant(texts), place, indptr, indices, values, words)
         return problem_groups.rows_of(
             Parts(indptr, indices, values), self.squares[texts], words[:found]
         )

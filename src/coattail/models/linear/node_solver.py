@@ -48,10 +48,11 @@ def node_rows(
     indices, values = scratch("indices", nnz, np.int32), scratch("values", nnz, np.float32)
     own, room = np.empty(n, np.float32), min(nnz, n_words)
     words, order = scratch("words", room, np.int32), scratch("order", room, np.int32)
-    table = kept("table", 4 * (n_words // 64 + 1), np.uint64).reshape(-1, 4)
-    d, n_shared = set_apart(
-        *csr, *constant(texts), table, indptr, middle, indices, values, own, words, order
-    )
+    with kept("table", 4 * (n_words // 64 + 1), np.uint64) as flat:
+        table = flat.reshape(-1, 4)
+        d, n_shared = set_apart(
+            *csr, *constant(texts), table, indptr, middle, indices, values, own, words, order
+        )
     arrays = constant(indptr, middle, indices, values, squares[texts], own)
     return NodeRows(arrays, words[:d], order[:d], n_shared)
 
@@ -72,15 +73,16 @@ def solve_in_lockstep(
     limits = (params.seed, np.float32(params.eps), max_epochs, np.float32(params.prune))
     n, d = len(rows.arrays[1]), len(rows.words)
     counts = np.zeros(d, np.int32)
-    W = kept("W", rows.n_shared * LANES, np.float32)
-    size, *store, bias, _ = lockstep.train(
-        *rows.arrays, *problem, *limits, counts, scratch("w", d + 1, np.float32), W,
-        scratch("alpha", n * LANES, np.float32), *(whole(n, 1 << 16, t) for n, t in STORE.items()),
-    )  # fmt: skip
+    w, alpha = scratch("w", d + 1, np.float32), scratch("alpha", n * LANES, np.float32)
+    store = [whole(name, 1 << 16, dtype) for name, dtype in STORE.items()]
+    with kept("W", rows.n_shared * LANES, np.float32) as W:
+        size, *store, bias, stats = lockstep.train(
+            *rows.arrays, *problem, *limits, counts, w, W, alpha, *store
+        )
     for name, array in zip(STORE, store, strict=True):
         remember(name, array)
     used = int(np.count_nonzero(counts))
     words, entries = lasting("words", used, np.int32), lasting("entries", used, np.int32)
     child, weight = lasting("child", size, child_type), lasting("weight", size, np.float32)
     lockstep.by_word(counts, *store, rows.order, rows.words, output, words, entries, child, weight)
-    return NodeWeights(words, entries, child, weight, bias)
+    return NodeWeights(words, entries, child, weight, bias, stats[:, 4] > 0)

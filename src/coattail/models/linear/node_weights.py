@@ -40,6 +40,7 @@ class NodeWeights:
     child: NDArray[np.integer[Any]]  # within the node
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
+    limited: NDArray[np.bool_]  # of every output: it ended at the limit of rounds or epochs
 
 
 def assemble(n_nodes: int, done: dict[int, list[tuple[int, NodeWeights]]]) -> TreeWeights:
@@ -84,8 +85,8 @@ def _joined(parts: list[NodeWeights]) -> NodeWeights:
     word = np.concatenate([np.repeat(part.words, part.entries) for part in parts])
     order = np.argsort(word, kind="stable")
     words, entries = np.unique(word, return_counts=True)
-    child, weight, bias = (
+    child, weight, bias, limited = (
         np.concatenate([getattr(part, name) for part in parts])
-        for name in ("child", "weight", "bias")
+        for name in ("child", "weight", "bias", "limited")
     )
-    return NodeWeights(words, entries.astype(np.int32), child[order], weight[order], bias)
+    return NodeWeights(words, entries.astype(np.int32), child[order], weight[order], bias, limited)

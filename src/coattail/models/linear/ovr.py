@@ -17,6 +17,7 @@ from coattail.kernels import beam, best_labels
 from coattail.kernels.lanes import LANES
 from coattail.kernels.runtime import pool
 from coattail.kernels.sparse import constant
+from coattail.models.fitted import Fitted
 from coattail.models.linear import problem_groups
 from coattail.models.linear.linear_params import OvrParams
 from coattail.progress import progress
@@ -25,7 +26,7 @@ GROUP = 256  # labels trained together: eight blocks, so that a nearly done bloc
 SHARES = 8  # towards the end a group is an eighth of what is left: threads end together
 
 
-class Ovr:
+class Ovr(Fitted):
     """One-vs-rest linear classifiers.
 
     Attributes
@@ -34,6 +35,8 @@ class Ovr:
         Weights, word by word.
     bias_ : float32 (labels,)
         -inf for a label without a training text: it is never given.
+    unconverged_ : int
+        After fit: labels that ended at the limit of rounds.
     """
 
     def __init__(
@@ -71,12 +74,17 @@ class Ovr:
 
         found: list[problem_groups.Solved] = []
         self.bias_ = np.full(Y.shape[1], -np.inf, np.float32)
-        with progress("one-vs-rest", int((counts > 0).sum()), "labels") as bar:
+        self.unconverged_, n_classifiers = 0, int((counts > 0).sum())
+        with progress("one-vs-rest", n_classifiers, "labels") as bar:
             for number, solved, new in problem_groups.solve_all(jobs, work, self._resumable(X, Y)):
                 labels = jobs[number][1]
                 self.bias_[labels] = solved.bias
                 found.append(solved)
+                self.unconverged_ += int(solved.limited.sum())
                 bar.advance(len(labels), _summary(solved), new)
+        problem_groups.tell_unconverged(
+            self.unconverged_, n_classifiers, "raise max_epochs or max_rounds, or lower C"
+        )
         self.W_ = _by_word(found, [labels for _, labels in jobs], X.shape[1], Y.shape[1])
         self._by_label = None
         return self
@@ -148,9 +156,8 @@ class Ovr:
     def _resumable(
         self, X: sp.csr_matrix, Y: sp.csr_matrix
     ) -> problem_groups.Partial[problem_groups.Solved]:
-        tail = self._tail if self._tail is not None else "by count"
-        identity = (self.params, *parts(X), *parts(Y), tail)
-        return problem_groups.Partial(self._partial, problem_groups.Solved, *identity)
+        things = {"texts": X, "labels": Y, "tail": self._tail}
+        return problem_groups.Partial(self._partial, problem_groups.Solved, self.params, things)
 
     def _rank(
         self, X: sp.csr_matrix, labels: NDArray[np.int32], scores: NDArray[np.float32]
@@ -223,5 +230,5 @@ def _by_word(
 
 
 def _summary(solved: problem_groups.Solved) -> str:
-    rounds, _, rows, _ = solved.stats.mean(axis=0)
+    rounds, _, rows = solved.stats.mean(axis=0)[:3]
     return f"{rounds:.1f} rounds, {rows:.0f} active rows a label"

@@ -21,6 +21,7 @@ from coattail.kernels.sparse import constant
 from coattail.labels import tree as trees_
 from coattail.labels import tree_building, tree_params
 from coattail.labels.tree import Tree
+from coattail.models.fitted import Fitted
 from coattail.models.linear import problem_groups
 from coattail.models.linear.linear_params import PltParams
 from coattail.models.linear.node_problems import NodeProblems
@@ -41,13 +42,14 @@ class _Job:
     stop: int
 
 
-class Plt:
+class Plt(Fitted):
     """A probabilistic label tree, or the average of several.
 
     Attributes
     ----------
     trees_ : list of Tree
     weights_ : list of TreeWeights, one per tree
+    unconverged_ : int, after fit: classifiers that ended at the limit of epochs
     n_words_ : int
     """
 
@@ -87,6 +89,7 @@ class Plt:
         numbered = list(enumerate(jobs))
         done: list[dict[int, list[tuple[int, NodeWeights]]]] = [{} for _ in problems]
         n_outputs = sum(job.stop - job.start for job in jobs)
+        self.unconverged_ = 0
         with progress("label tree", n_outputs, "classifiers") as bar:
             work = lambda job: problems[job.tree].train(job.node, job.start, job.stop)  # noqa: E731
             for number, turned, new in problem_groups.solve_all(
@@ -94,7 +97,11 @@ class Plt:
             ):
                 job = jobs[number]
                 done[job.tree].setdefault(job.node, []).append((job.start, turned))
+                self.unconverged_ += int(turned.limited.sum())
                 bar.advance(job.stop - job.start, new=new)
+        problem_groups.tell_unconverged(
+            self.unconverged_, n_outputs, "raise max_epochs and max_visits, or lower C"
+        )
         self.n_words_ = X.shape[1]
         self.weights_ = [
             assemble(tree.n_nodes, of_tree) for tree, of_tree in zip(self.trees_, done, strict=True)
@@ -117,15 +124,19 @@ class Plt:
         transform = beam.SIGMOID if self.params.loss == "logistic" else beam.HINGE
 
         def batch(limits: tuple[int, int]) -> None:
-            slots, total, touched = _search_scratch(self.n_words_, n_labels)
-            options = (self.params.beam, self.params.discount, transform, slots)
-            found = [beam.search(*rows, *limits, *arrays, *options) for arrays in forest]
+            with kept("slots", self.n_words_, np.int64, -1) as slots:
+                options = (self.params.beam, self.params.discount, transform, slots)
+                found = [beam.search(*rows, *limits, *arrays, *options) for arrays in forest]
             ends = np.cumsum([0] + [len(f[1]) for f in found[:-1]])
             first = np.stack([f[0] + end for f, end in zip(found, ends, strict=True)])
             all_labels = np.concatenate([f[1] for f in found])
             all_scores = np.concatenate([f[2] for f in found])
-            counted = (total, touched, len(found), limits[0], labels, scores)
-            beam.merge(first, all_labels, all_scores, *counted)
+            with (
+                kept("total", n_labels, np.float64) as total,
+                kept("touched", n_labels, np.bool_) as touched,
+            ):
+                counted = (total, touched, len(found), limits[0], labels, scores)
+                beam.merge(first, all_labels, all_scores, *counted)
 
         list(pool.each(batch, pool.chunks(X.shape[0], BATCH)))
         return TopK(labels, scores, "probability")
@@ -174,9 +185,8 @@ class Plt:
 
     def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> problem_groups.Partial[NodeWeights]:
         shapes = [array for tree in self.trees_ for array in (tree.parent, tree.leaf)]
-        tail = self._tail if self._tail is not None else "by count"
-        identity = (self.params, *parts(X), *parts(Y), *shapes, tail)
-        return problem_groups.Partial(self._partial, NodeWeights, *identity)
+        things = {"texts": X, "labels": Y, "trees": shapes, "tail": self._tail}
+        return problem_groups.Partial(self._partial, NodeWeights, self.params, things)
 
 
 def _searchable(tree: Tree, weights: TreeWeights) -> tuple[NDArray, ...]:
@@ -184,12 +194,3 @@ def _searchable(tree: Tree, weights: TreeWeights) -> tuple[NDArray, ...]:
         weights.node_word, weights.words, weights.entry, weights.child, weights.weight,
         weights.bias, weights.output, tree.first_child, tree.first_label, tree.label_order,
     )  # fmt: skip
-
-
-def _search_scratch(n_words: int, n_labels: int) -> tuple[NDArray, NDArray, NDArray]:
-    """Scratch of this thread; the kernels leave it as they found it."""
-    return (
-        kept("slots", n_words, np.int64, -1),
-        kept("total", n_labels, np.float64),
-        kept("touched", n_labels, np.bool_),
-    )

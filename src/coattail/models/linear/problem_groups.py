@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
+import logging
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.arrays import Parts, parts
+from coattail.config import Params
 from coattail.files import atomic_file
 from coattail.kernels import sparse
 from coattail.kernels.lanes import LANES
@@ -22,7 +23,10 @@ from coattail.kernels.runtime.scratch import scratch
 from coattail.kernels.solvers import active_set, logistic
 from coattail.kernels.sparse import constant
 from coattail.labels.frequency import inverse_propensity, pw_weights, pwcb_weights
+from coattail.models import begun_with
 from coattail.models.linear.linear_params import OvrParams, PltParams
+
+log = logging.getLogger("coattail")
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -92,7 +96,12 @@ class Solved:
     words: NDArray[np.int32]
     weights: NDArray[np.float32]
     bias: NDArray[np.float32]
-    stats: NDArray[np.float64]  # rounds, row visits, rows in the set, relative loss outside
+    stats: NDArray[np.float64]  # (g, 5), as the solvers' ``train`` returns them
+
+    @property
+    def limited(self) -> NDArray[np.bool_]:
+        """Labels that ended at the limit of rounds or epochs, (g,)."""
+        return self.stats[:, 4] > 0
 
 
 def joined(groups: list[Solved]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
@@ -144,6 +153,17 @@ def solver_blocks(n_words: int) -> tuple[NDArray[np.float32], NDArray[np.int16]]
     return V, scratch("Q", padded * LANES, np.int16).reshape(padded, LANES)
 
 
+def tell_unconverged(count: int, total: int, remedy: str) -> None:
+    """One line about classifiers that ended at their limit of rounds; none if all converged."""
+    if count:
+        log.warning(
+            "%s of %s classifiers ended at their limit of rounds, short of eps; %s",
+            f"{count:,}",
+            f"{total:,}",
+            remedy,
+        )
+
+
 # --- C of every label ----------------------------------------------------------------------------
 
 
@@ -170,27 +190,20 @@ def tail_mask(params: OvrParams | PltParams, counts: NDArray[np.int64]) -> NDArr
 # --- interrupted and resumed ---------------------------------------------------------------------
 
 
-def fingerprint(*things: object) -> str:
-    """Hash of parameters and arrays: two runs with the same one compute the same."""
-    digest = hashlib.blake2b(digest_size=16)
-    for thing in things:
-        if isinstance(thing, np.ndarray):
-            digest.update(f"{thing.dtype}{thing.shape}".encode())
-            digest.update(np.ascontiguousarray(thing).data)
-        else:
-            digest.update(repr(thing).encode())
-    return digest.hexdigest()
-
-
 class Partial(Generic[Result]):
-    """Finished parts of an unfinished fit, kept in a folder named after what is computed.
+    """Finished parts of an unfinished fit, in a folder that says what it was begun with.
 
-    A part is a dataclass of arrays, of the class ``kind``.
+    A part is a dataclass of arrays, of the class ``kind``. Parts of a fit with other params or
+    other ``things`` (name -> input) are removed. No folder: nothing is kept.
     """
 
-    def __init__(self, folder: Path | None, kind: type[Result], *identity: object) -> None:
-        self.folder = folder / fingerprint(*identity) if folder else None
-        self.kind = kind
+    def __init__(
+        self, folder: Path | None, kind: type[Result], params: Params, things: Mapping[str, Any]
+    ) -> None:
+        self.folder, self.kind = folder, kind
+        if folder is not None:
+            name = f"{getattr(params, 'model', 'fit')} in parts"
+            begun_with.claim(name, folder, begun_with.inputs(params, things))
 
     def load(self, number: int) -> Result | None:
         if self.folder is None:
@@ -203,7 +216,6 @@ class Partial(Generic[Result]):
 
     def save(self, number: int, part: Result) -> None:
         if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
             with atomic_file(self.folder / f"{number}.npz") as path, open(path, "wb") as file:
                 np.savez(file, **vars(part))
 

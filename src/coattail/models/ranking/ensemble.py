@@ -19,6 +19,7 @@ from coattail.config import Params, parse
 from coattail.errors import DataError, ModelError
 from coattail.evaluation import metrics
 from coattail.files import atomic_folder
+from coattail.models.fitted import Fitted
 from coattail.models.ranking.calibration import probabilities
 
 
@@ -56,7 +57,7 @@ def combine(a: TopK, b: TopK, weight: float, k: int) -> TopK:
     return _weighted(_union(a, b), weight, k)
 
 
-class Ensemble:
+class Ensemble(Fitted):
     """The weighted mean as a model folder: two names and one number."""
 
     def __init__(self, params: EnsembleParams) -> None:

@@ -18,6 +18,7 @@ from coattail.arrays import TopK, best_first
 from coattail.config import parse
 from coattail.errors import DataError, ModelError
 from coattail.files import atomic_folder
+from coattail.models.fitted import Fitted
 from coattail.models.ranking.calibration import (
     READS_NAMES,
     Calibration,
@@ -69,7 +70,7 @@ def label_weights(counts: NDArray, inverse_propensity: Floats, params: RerankPar
     raise ValueError("learned weights come from learn")
 
 
-class Reranker:
+class Reranker(Fitted):
     """A reranking as a model folder: weights for the first rank and the rest, and a calibration."""
 
     def __init__(self, params: RerankParams, label_names: list[str] | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -16,9 +16,9 @@ from torch import Tensor
 
 from coattail.arrays import Ragged, TopK, best_first, topk_of_csr
 from coattail.errors import ModelError
-from coattail.evaluation import metrics
 from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
+from coattail.models import begun_with
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import AttentionXmlParams
 from coattail.models.deep.device import keep_freed_memory, resolve
@@ -29,13 +29,21 @@ from coattail.models.deep.estimators.word_model import (
     check_input,
     load_weights,
     memory_advice,
+    named_inputs,
     params_of,
     read_facts,
 )
 from coattail.models.deep.nets.attentionxml import AttentionNet
 from coattail.models.deep.training.batch_pieces import workers, works_alone
-from coattail.models.deep.training.fitting import Columns, fit_net, start_weights, validation_sample
+from coattail.models.deep.training.fitting import (
+    Columns,
+    Judge,
+    fit_net,
+    start_weights,
+    validation_sample,
+)
 from coattail.models.deep.training.loop import Log, Moment
+from coattail.models.fitted import Fitted
 
 
 class Chain:
@@ -112,7 +120,7 @@ class Chain:
         return columns
 
 
-class LevelModel:
+class LevelModel(Fitted):
     """AttentionXML with a tree (or several, whose scores are averaged).
 
     Attributes
@@ -156,6 +164,8 @@ class LevelModel:
         self.n_labels_, self.vocabulary_size_ = Y.shape[1], vocabulary_size
         self.dim_ = self.params.embedding_dim if vectors is None else vectors.shape[1]
         self.chains_ = []
+        things = named_inputs(tokens, Y, valid, vocabulary_size, vectors, propensity)
+        inputs = begun_with.inputs(self.params, things) if checkpoint else {}
         step = _Counter(log)
         with use_threads(threads), memory_advice(self.params, self.device_):
             for number, tree in enumerate(trees):
@@ -163,9 +173,10 @@ class LevelModel:
                 chain = Chain(params, levels_of(tree), self.device_)
                 chain.threads = torch.get_num_threads()
                 self.chains_.append(chain)
+                own = inputs | {"tree": begun_with.digest([tree.parent, tree.leaf])}
                 for level in range(len(chain.levels)):
-                    file = _level_file(checkpoint, number, level)
-                    self._fit_level(chain, level, tokens, Y, valid, vectors, propensity, step, file)
+                    kept = (own, _level_file(checkpoint, number, level))
+                    self._fit_level(chain, level, tokens, Y, valid, vectors, propensity, step, kept)
         return self
 
     def _fit_level(
@@ -178,8 +189,9 @@ class LevelModel:
         vectors: NDArray | None,
         propensity: tuple[float, float],
         log: Log,
-        checkpoint: Path | None,
+        kept: tuple[begun_with.Inputs, Path | None],
     ) -> None:
+        """``kept``: what this tree's training is begun with, and the checkpoint of the level."""
         here, params = chain.levels[level], chain.params
         targets = here.targets(Y)
         net = self._net(params, here.n_items)
@@ -201,10 +213,11 @@ class LevelModel:
             device=self.device_,
             propensity=propensity,
             name=f"train {params.model} level {level + 1} of {len(chain.levels)}",
-            identity=f"level {level}".encode() + here.parent.tobytes() + here.item.tobytes(),
+            inputs=kept[0],
+            over_labels=level == len(chain.levels) - 1,
             columns=columns,
             log=log,
-            checkpoint=checkpoint,
+            checkpoint=kept[1],
         )
 
     def _net(self, params: AttentionXmlParams, n_items: int) -> AttentionNet:
@@ -289,16 +302,14 @@ class _Counter:
         self.epoch += 1
 
 
-def _judge(
-    chain: Chain, level: int, valid: tuple[Ragged, sp.csr_matrix] | None
-) -> Callable[[], float] | None:
-    """nDCG@5 of this level on validation texts, whose parents are predicted (once)."""
+def _judge(chain: Chain, level: int, valid: tuple[Ragged, sp.csr_matrix] | None) -> Judge | None:
+    """Ranks the items of this level for validation texts, whose parents are predicted (once)."""
     if valid is None:
         return None
     tokens, Y = validation_sample(*valid, chain.params)
     truth = chain.levels[level].targets(Y)
     above = chain.rank(tokens, chain.params.candidates, level - 1) if level else None
-    return lambda: metrics.ranked(chain._rank_level(level, tokens, above, 5), truth, "ndcg", 5)
+    return lambda: (chain._rank_level(level, tokens, above, 5), truth)
 
 
 def _as_labels(top: TopK, chain: Chain) -> TopK:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,9 +15,9 @@ from safetensors.torch import save_file
 
 from coattail.arrays import Ragged, TopK, as_csr
 from coattail.errors import ModelError
-from coattail.evaluation import metrics
 from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
+from coattail.models import begun_with
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import AplcParams, LarobertaParams
 from coattail.models.deep.device import keep_freed_memory, resolve
@@ -35,15 +35,22 @@ from coattail.models.deep.nets.layers import initialise
 from coattail.models.deep.nets.pretrained import Pretrained
 from coattail.models.deep.nets.transformer import LarobertaNet
 from coattail.models.deep.training.batch_pieces import workers, works_alone
-from coattail.models.deep.training.fitting import fit_net, rank, start_outputs, validation_sample
+from coattail.models.deep.training.fitting import (
+    Judge,
+    fit_net,
+    rank,
+    start_outputs,
+    validation_sample,
+)
 from coattail.models.deep.training.frozen_states import WordPieces, keep_states
 from coattail.models.deep.training.loop import Log
+from coattail.models.fitted import Fitted
 
 CACHEABLE = ("none", "tailmix", "hiddenmix")
 """Mixtures that leave the encoder's states as they are; the others run inside it."""
 
 
-class TextModel:
+class TextModel(Fitted):
     """LaRoBERTa or APLC over a pre-trained encoder, which reads texts with its own words.
 
     Attributes
@@ -72,7 +79,7 @@ class TextModel:
         log: Log | None = None,
         checkpoint: Path | None = None,
     ) -> Self:
-        """Train, going on from ``checkpoint`` if it belongs to this training.
+        """Train, going on from ``checkpoint`` if it was begun with the same.
 
         Parameters
         ----------
@@ -95,7 +102,19 @@ class TextModel:
             initialise(self.net_, torch.Generator().manual_seed(self.params.seed))
             start_outputs(self.net_, tokens, Y, found.vocabulary_size)
             self.net_.to(self.device_)
-            kept = None if checkpoint is None else (checkpoint.parent / "states", identity)
+            kept, inputs = None, None
+            if checkpoint is not None:
+                kept = (checkpoint.parent / "states", identity)
+                validation_texts, validation_labels = valid or (None, None)
+                things = {
+                    "texts": tokens,
+                    "labels": Y,
+                    "validation texts": validation_texts,
+                    "validation labels": validation_labels,
+                    "encoder": identity,
+                    "propensity": propensity,
+                }
+                inputs = begun_with.inputs(self.params, things)
             pieces = self._prepare(tokens, kept, self.params.mix in CACHEABLE, "encode train")
             fit_net(
                 self.net_,
@@ -106,7 +125,7 @@ class TextModel:
                 device=self.device_,
                 propensity=propensity,
                 name=f"train {self.params.model}",
-                identity=identity,
+                inputs=inputs,
                 batches=pieces.batch,
                 log=log,
                 checkpoint=checkpoint,
@@ -207,8 +226,8 @@ class TextModel:
         self,
         valid: tuple[Sequence[str], sp.csr_matrix] | None,
         kept: tuple[Path, bytes] | None,
-    ) -> Callable[[], float] | None:
-        """A function that gives nDCG@5 on a random sample of the validation texts."""
+    ) -> Judge | None:
+        """Ranks a random sample of the validation texts."""
         if valid is None:
             return None
         tokens = self.encoder_.pieces(valid[0], self.params.max_tokens)
@@ -216,7 +235,7 @@ class TextModel:
         batching.check_labels(tokens, known, "validation texts")
         tokens, Y = validation_sample(tokens, known, self.params)
         pieces = self._prepare(tokens, kept, True, "encode valid")
-        return lambda: metrics.ranked(self._rank(pieces, 5), Y, "ndcg", 5)
+        return lambda: (self._rank(pieces, 5), Y)
 
     def _rank(self, pieces: WordPieces, k: int) -> TopK:
         found = np.full((pieces.tokens.n, k), -1, np.int32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,9 +17,9 @@ from torch import nn
 
 from coattail.arrays import Ragged, TopK, as_csr
 from coattail.errors import ModelError
-from coattail.evaluation import metrics
 from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
+from coattail.models import begun_with
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import (
     AplcParams,
@@ -32,6 +32,7 @@ from coattail.models.deep.device import explain_memory, keep_freed_memory, resol
 from coattail.models.deep.nets.attentionxml import AttentionNet
 from coattail.models.deep.training.batch_pieces import workers, works_alone
 from coattail.models.deep.training.fitting import (
+    Judge,
     build_net,
     fit_net,
     rank,
@@ -39,11 +40,12 @@ from coattail.models.deep.training.fitting import (
     validation_sample,
 )
 from coattail.models.deep.training.loop import AnyParams, Log
+from coattail.models.fitted import Fitted
 
 FORMAT = 1
 
 
-class DeepModel:
+class DeepModel(Fitted):
     """A network over the tokens of texts that scores all labels (no tree).
 
     Attributes
@@ -73,7 +75,7 @@ class DeepModel:
         log: Log | None = None,
         checkpoint: Path | None = None,
     ) -> Self:
-        """Train, going on from ``checkpoint`` if it belongs to this training.
+        """Train, going on from ``checkpoint`` if it was begun with the same.
 
         Parameters
         ----------
@@ -90,6 +92,8 @@ class DeepModel:
         checkpoint : file; the caller removes it (``deep_models.forget``) once the model is saved.
         """
         Y, valid = check_input(tokens, Y, valid, vocabulary_size, vectors)
+        things = named_inputs(tokens, Y, valid, vocabulary_size, vectors, propensity)
+        inputs = begun_with.inputs(self.params, things) if checkpoint else None
         self.device_ = resolve(device)
         if self.device_ == "cpu":
             keep_freed_memory()
@@ -105,6 +109,7 @@ class DeepModel:
                 device=self.device_,
                 propensity=propensity,
                 name=f"train {self.params.model}",
+                inputs=inputs,
                 log=log,
                 checkpoint=checkpoint,
             )
@@ -178,12 +183,12 @@ class DeepModel:
         start_weights(self.net_, self.params, tokens, Y, vectors)
         self.net_.to(self.device_)
 
-    def _judge(self, valid: tuple[Ragged, sp.csr_matrix] | None) -> Callable[[], float] | None:
-        """A function that gives nDCG@5 on a random sample of the validation texts."""
+    def _judge(self, valid: tuple[Ragged, sp.csr_matrix] | None) -> Judge | None:
+        """Ranks a random sample of the validation texts."""
         if valid is None:
             return None
         tokens, Y = validation_sample(*valid, self.params)
-        return lambda: metrics.ranked(self.predict(tokens, 5), Y, "ndcg", 5)
+        return lambda: (self.predict(tokens, 5), Y)
 
     def _rank(self, batch: batching.Batch, k: int) -> TopK:
         with torch.inference_mode():
@@ -219,6 +224,27 @@ def check_input(
     if vectors is not None:
         batching.check_vectors(vectors, vocabulary_size)
     return Y, valid
+
+
+def named_inputs(
+    tokens: Ragged,
+    Y: sp.csr_matrix,
+    valid: tuple[Ragged, sp.csr_matrix] | None,
+    vocabulary_size: int,
+    vectors: NDArray | None,
+    propensity: tuple[float, float],
+) -> dict[str, Any]:
+    """What a training over tokens depends on besides its params, by the names that errors use."""
+    validation_tokens, validation_labels = valid or (None, None)
+    return {
+        "tokens": tokens,
+        "labels": Y,
+        "validation tokens": validation_tokens,
+        "validation labels": validation_labels,
+        "size of the vocabulary": vocabulary_size,
+        "word vectors": vectors,
+        "propensity": propensity,
+    }
 
 
 def read_facts(folder: str | Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coattail.arrays import Ragged, TopK, best_first
+from coattail.evaluation import metrics
 from coattail.labels import frequency
+from coattail.models import begun_with
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import AttentionXmlParams, BilstmParams, XmlCnnParams
 from coattail.models.deep.device import autocast
@@ -32,6 +33,8 @@ WordNet = AttentionNet | XmlCnnNet | BilstmNet
 AnyNet = WordNet | LarobertaNet | AplcNet
 # Labels to attend to for some rows at a moment: int64 (B, C); None: the net's choice.
 Columns = Callable[[NDArray[np.int64], Moment], Tensor]
+# A ranking of validation texts by the net as it is, and their labels.
+Judge = Callable[[], tuple[TopK, sp.csr_matrix]]
 # The texts of the given rows on a device, padded.
 Batches = Callable[[NDArray[np.int64], str], batching.Batch]
 
@@ -41,22 +44,29 @@ def fit_net(
     params: AnyParams,
     tokens: Ragged,
     Y: sp.csr_matrix,
-    judge: Callable[[], float] | None,
+    judge: Judge | None,
     *,
     device: str,
     propensity: tuple[float, float],
     name: str,
-    identity: bytes = b"",
+    inputs: begun_with.Inputs | None = None,
+    over_labels: bool = True,
     columns: Columns | None = None,
     batches: Batches | None = None,
     log: Log | None = None,
     checkpoint: Path | None = None,
 ) -> None:
-    """Train ``net`` on texts and labels (n, L) and leave the best weights in it."""
+    """Train ``net`` on texts and labels (n, L) and leave the best weights in it.
+
+    ``judge`` ranks validation texts. ``over_labels``: columns of Y are labels, no clusters of them.
+    ``inputs`` is all that the result depends on; ``checkpoint`` goes on only with the same.
+    """
     counts = frequency.counts(Y)
     weights = positive_weights(params.weighting, counts, tokens.n, propensity, params.beta)
     weight = None if weights is None else torch.from_numpy(weights).to(device)
-    mixer = Mixer(params, Y, frequency.inverse_propensity(counts, tokens.n, *propensity))
+    rarity = frequency.inverse_propensity(counts, tokens.n, *propensity)
+    mixer = Mixer(params, Y, rarity)
+    evaluate = None if judge is None else lambda: measured(*judge(), rarity, over_labels)
 
     def backward(
         net: AnyNet, rows: NDArray[np.int64], generator: torch.Generator, at: Moment
@@ -85,9 +95,9 @@ def fit_net(
         params,
         batching.used_lengths(tokens, params.max_tokens),
         backward,
-        judge,
+        evaluate,
         device=device,
-        fingerprint=fingerprint(params, tokens, Y, identity),
+        inputs=inputs or {},
         name=name,
         log=log,
         checkpoint=checkpoint,
@@ -104,6 +114,20 @@ def validation_sample(
     rng = np.random.default_rng([params.seed, 11])
     rows = np.sort(rng.choice(tokens.n, params.valid_texts, replace=False))
     return tokens.take(rows), Y[rows]
+
+
+def measured(
+    top: TopK, Y: sp.csr_matrix, rarity: NDArray[np.float64], over_labels: bool
+) -> dict[str, float]:
+    """Metrics after an epoch: nDCG@5 first, which chooses the weights, then those of the search."""
+    judged = metrics.judge(top, Y, rarity)
+    if not over_labels:
+        return {"level_ndcg_at_5": judged.ratio("ndcg", 5).percent}
+    names = dict.fromkeys(("ndcg_at_5", *metrics.IMPROVED))
+    asked = {name: name.split("_at_") for name in names}
+    return {
+        f"valid_{name}": judged.ratio(metric, int(k)).percent for name, (metric, k) in asked.items()
+    }
 
 
 MIXED_PLACES = {"wordmix": "word", "hiddenmix": "hidden", "tmix": "layer", "ssmix": "span"}
@@ -208,11 +232,3 @@ def rank(columns: Tensor, logits: Tensor, k: int) -> TopK:
         columns, logits = columns.gather(1, order), logits.gather(1, order)
     scores = torch.sigmoid(logits.float())
     return best_first(columns.cpu().numpy(), scores.cpu().numpy(), k)
-
-
-def fingerprint(params: AnyParams, tokens: Ragged, Y: sp.csr_matrix, identity: bytes = b"") -> str:
-    """Tells one training from another: settings, data, and what else is its own."""
-    digest = hashlib.sha256(params.model_dump_json().encode() + identity)
-    for array in (tokens.indptr, tokens.values, Y.indptr, Y.indices):
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import tempfile
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from coattail.arrays import Ragged
 from coattail.files import atomic_file
+from coattail.models import begun_with
 from coattail.models.deep import batching
 from coattail.models.deep.training.batch_pieces import Each, in_turn
 from coattail.progress import progress
@@ -76,10 +76,10 @@ def keep_states(
 ) -> WordPieces:
     """Encode every text once and keep the states, unless they need more than ``budget_mb``.
 
-    With a ``folder`` the file is named after the encoder (``identity``) and the texts and stays, so
-    that the next training over the same texts reads it; files of other texts or encoders go when
-    all together need more than the budget. Without one it is gone when the process ends. ``each``
-    may share the batches out among threads.
+    With a ``folder`` the file is named after all that it depends on (``identity`` is the encoder's)
+    and stays, so that the next training over the same texts reads it; files of other texts or
+    encoders go when all together need more than the budget. Without one it is gone when the process
+    ends. ``each`` may share the batches out among threads.
     """
     plain = WordPieces(tokens, one_each=one_each)
     shape = (tokens.n if one_each else int(tokens.indptr[-1]), width)
@@ -116,10 +116,9 @@ def keep_states(
     if folder is None:
         with tempfile.TemporaryFile() as file:
             return replace(plain, states=encode_to(file))
-    digest = hashlib.blake2b(identity, digest_size=16)
-    for part in (tokens.indptr, tokens.values, (shape, precision, device)):
-        digest.update(repr(part).encode() if isinstance(part, tuple) else part.tobytes())
-    path = folder / f"{digest.hexdigest()}.{precision}"
+    # The last bits depend on which texts are padded together, so on the batch, too.
+    things = [begun_with.FORMAT, begun_with.code(), identity, tokens, *shape, batch, device]
+    path = folder / f"{begun_with.digest(things)}.{precision}"
     if path.exists() and path.stat().st_size == needed:
         path.touch()
         log.info("%s: states of %d texts are there from before", name, tokens.n)

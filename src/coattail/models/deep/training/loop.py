@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from coattail.files import atomic_file
+from coattail.models import begun_with
 from coattail.models.deep.batching import epoch_batches
 from coattail.models.deep.deep_params import (
     AplcParams,
@@ -56,7 +57,7 @@ Backward = Callable[[Any, NDArray[np.int64], torch.Generator, Moment], Tensor]
 class Position:
     """Where training stands; everything about it that is not a tensor."""
 
-    fingerprint: str
+    begun_with: begun_with.Inputs
     epoch: int = 0
     batch: int = 0  # batches of this epoch already done
     step: int = 0
@@ -75,7 +76,7 @@ class Trainer:
     Random numbers depend on the seed, the step and the piece of the batch only, so a run that was
     killed and started again from its checkpoint ends with the same weights. Several processes
     compute different pieces of the same batches and hold the same weights; one of them evaluates,
-    speaks and writes.
+    speaks and writes. Of what ``evaluate`` finds, the first number chooses the best weights.
     """
 
     def __init__(
@@ -84,10 +85,10 @@ class Trainer:
         params: AnyParams,
         lengths: NDArray[np.int64],
         backward: Backward,
-        evaluate: Callable[[], float] | None,
+        evaluate: Callable[[], dict[str, float]] | None,
         *,
         device: str,
-        fingerprint: str,
+        inputs: begun_with.Inputs,
         name: str = "train",
         log: Log | None = None,
         checkpoint: Path | None = None,
@@ -103,7 +104,7 @@ class Trainer:
         self.queue = NormQueue(params.clip_queue) if params.clip_queue else None
         self.average = WeightAverage(self.weights)
         self.best: dict[str, Tensor] = {}
-        self.at = Position(fingerprint)
+        self.at = Position(inputs)
         self.pieces = Pieces(net, self.weights, params.pieces, device)
         self.each: Each = in_turn
 
@@ -133,7 +134,7 @@ class Trainer:
         if at.epoch == params.swa_from and at.batch == 0:
             self.average.start()
         every = params.evaluate_every
-        start, texts_before, score = time.monotonic(), at.texts, math.nan
+        start, texts_before, found = time.monotonic(), at.texts, {}
         while at.batch < len(batches) and not at.done:
             rows = batches[at.batch]
             self.adam.scale = 1 - (1 - params.lr_end) * at.step / (params.epochs * len(batches))
@@ -142,19 +143,17 @@ class Trainer:
             at.loss_sum, at.texts = at.loss_sum + loss * len(rows), at.texts + len(rows)
             bar.advance(len(rows), f"loss {at.loss_sum / at.texts:.4f}")
             if every and at.step % every == 0 and at.batch < len(batches):
-                score = self._check()
+                found = self._check()
                 self._save()
         seconds = time.monotonic() - start
         if not at.done:
             # The last check of an epoch is taken by all, so that short runs have one.
-            score = self._check()
+            found = self._check()
         numbers = {
             "loss": at.loss_sum / max(at.texts, 1),
             "texts_per_second": (at.texts - texts_before) / max(seconds, 1e-9),
         }
-        if not math.isnan(score):
-            numbers["valid_ndcg_at_5"] = score
-        self._tell(numbers, seconds)
+        self._tell(numbers, found, seconds)
         at.epoch, at.batch, at.texts, at.loss_sum = at.epoch + 1, 0, 0, 0.0
         self._save()
 
@@ -176,17 +175,17 @@ class Trainer:
         generator.manual_seed(step_seed(self.params.seed, self.at.step, piece))
         return self.backward(net, rows, generator, Moment(self.at.step, self.at.epoch, piece))
 
-    def _check(self) -> float:
+    def _check(self) -> dict[str, float]:
         """Average the weights, evaluate them, remember the best; count those without progress."""
         self.average.update()
         if self.evaluate is None:
-            return math.nan
+            return {}
         self.average.swap()
         threads = torch.get_num_threads()
-        score = self.evaluate() if processes.leads() else math.nan
+        found = self.evaluate() if processes.leads() else {}
         # Numba's kernels share OpenMP with torch and set its number of threads when they start.
         torch.set_num_threads(threads)
-        score = processes.from_leader(score, self.device)
+        score = processes.from_leader(next(iter(found.values()), math.nan), self.device)
         if score > self.at.best:
             self.at.best, self.at.stale = score, 0
             self.best = {name: p.detach().clone() for name, p in self.weights.items()}
@@ -196,14 +195,15 @@ class Trainer:
         if self.params.patience and self.at.stale > self.params.patience:
             log.info("%s: no better nDCG@5 in %d evaluations, stopping", self.name, self.at.stale)
             self.at.done = True
-        return score
+        return found
 
-    def _tell(self, numbers: dict[str, float], seconds: float) -> None:
-        numbers = numbers | usage(self.device)
+    def _tell(self, numbers: dict[str, float], found: dict[str, float], seconds: float) -> None:
+        found = {name: value for name, value in found.items() if not math.isnan(value)}
+        numbers = numbers | dict(list(found.items())[:1]) | usage(self.device)
         words = ", ".join(f"{key} {value:.4g}" for key, value in numbers.items())
         log.info("%s: epoch %d, %s, %.1f s", self.name, self.at.epoch, words, seconds)
         if self.log is not None and processes.leads():
-            self.log(numbers, self.at.epoch)
+            self.log(numbers | found, self.at.epoch)
 
     @torch.no_grad()
     def _settle(self) -> None:
@@ -232,8 +232,9 @@ class Trainer:
         if self.checkpoint is None or not self.checkpoint.exists():
             return
         loaded = _read_checkpoint(self.checkpoint)
-        if loaded is None or loaded[0].fingerprint != self.at.fingerprint:
-            log.warning("%s does not belong to this training; starting anew", self.checkpoint)
+        before = loaded[0].begun_with if loaded else {}
+        if loaded is None or before != self.at.begun_with:
+            begun_with.starts_anew(self.name, self.checkpoint, before, self.at.begun_with)
             return
         self.at, tensors = loaded
         for name, p in self.weights.items():

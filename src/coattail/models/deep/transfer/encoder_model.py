@@ -28,6 +28,7 @@ from coattail.models.deep.nets.loss import positive_weights
 from coattail.models.deep.training.word_start import label_vectors
 from coattail.models.deep.transfer.encoder_net import HttnNet, Texts, batches
 from coattail.models.deep.transfer.transfer_params import EncoderParams, TransferParams
+from coattail.models.fitted import Fitted
 from coattail.progress import progress
 
 Log = Callable[[dict[str, float], int], None]
@@ -54,7 +55,7 @@ class Course:
     lr: float | None = None  # for everything, instead of the two of the params
 
 
-class EncoderModel:
+class EncoderModel(Fitted):
     """Base of the models of the stage ``transfer``.
 
     A subclass says what it learns (``_learn``), how it ranks a batch (``_rank``), and which tensors

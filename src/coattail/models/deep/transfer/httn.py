@@ -76,6 +76,8 @@ class Httn(EncoderModel):
         self._transfer(tokens, Y, head, tail, rows)
         if self.params.finetune and len(tail) and self.params.model == "httn":
             self._finetune(tokens, Y)
+            # The encoder has moved: a label that is added later needs prototypes from where it is.
+            self._learn_from_heads(self._vectors(tokens), self.M_[0, head].cpu().numpy())
 
     def _rank(self, texts: Texts, k: int) -> TopK:
         logits = torch.einsum("bd,gld->bgl", self.net_(texts), self.M_) + self.net_.offset
@@ -103,16 +105,21 @@ class Httn(EncoderModel):
         if p.model != "joint":
             vectors = self._vectors(tokens)
             rng = np.random.default_rng([p.seed, SAMPLES])
-            samples = [prototypes.sample_texts(Y, head, p.t, rng) for _ in range(p.sets)]
-            heads = np.stack([prototypes.prototypes(vectors, sample) for sample in samples])
-            self.heads_ = heads.astype(np.float32)
-            self.W_ = self._learn_transfer(heads, M[0, head].astype(np.float64))
+            self.head_samples_ = [prototypes.sample_texts(Y, head, p.t, rng) for _ in range(p.sets)]
+            self._learn_from_heads(vectors, M[0, head])
             self.tail_samples_ = [
                 prototypes.sample_texts(Y, tail, p.t, rng) for _ in range(p.ensemble)
             ]
             for member, sample in zip(M, self.tail_samples_, strict=True):
                 member[tail] = self._rows_of(prototypes.prototypes(vectors, sample))
         self.M_ = torch.from_numpy(M).to(self.device_)
+
+    def _learn_from_heads(self, vectors: NDArray[np.float32], rows: NDArray[np.float32]) -> None:
+        """Prototypes of head labels, and what turns them into their classifier rows."""
+        samples = self.head_samples_
+        heads = np.stack([prototypes.prototypes(vectors, sample) for sample in samples])
+        self.heads_ = heads.astype(np.float32)
+        self.W_ = self._learn_transfer(heads, rows.astype(np.float64))
 
     def _learn_transfer(self, heads: NDArray, rows: NDArray) -> NDArray[np.float64]:
         if self.params.model == "imprinting":
