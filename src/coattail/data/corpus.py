@@ -84,7 +84,12 @@ def read(raw: Path, manifest: dict[str, Any], texts: Path, params: PreprocessPar
         if manifest["format"] == "xmc":
             corpus = _from_matrices(files, copies, params)
         else:
-            source = _Source(manifest["format"], manifest.get("label_separator", "|"), files)
+            source = _Source(
+                manifest["format"],
+                manifest.get("label_separator", "|"),
+                tuple(manifest.get("columns", ("text", "labels"))),
+                files,
+            )
             corpus = _from_texts(source, copies, params)
     if "label_names" in files:
         names = _readable(corpus.labels, documents.label_names(files["label_names"]))
@@ -145,10 +150,11 @@ class TextFiles:
 class _Source:
     format: str
     separator: str
+    columns: tuple[str, str]
     files: dict[str, Path]
 
     def read(self, split: Split) -> Iterator[documents.Document]:
-        return documents.documents(self.files[split], self.format, self.separator)
+        return documents.documents(self.files[split], self.format, self.separator, self.columns)
 
     def routed(self, params: PreprocessParams) -> Iterator[tuple[Split, documents.Document]]:
         """Every text with its split; without a validation file some of train go there."""
