@@ -83,6 +83,14 @@ def use(
 
 
 @main.command()
+def status() -> None:
+    """Say what `make repro` would run, edits of code and of your own files included."""
+    from coattail.cli import status as asking
+
+    click.echo(asking.status(), nl=False)
+
+
+@main.command()
 def datasets() -> None:
     """List the datasets and presets that `coattail use` knows."""
     from coattail.pipeline import overlay

@@ -47,6 +47,24 @@ class Standing:
         shown = ", ".join(self.differing[:4])
         return shown if len(self.differing) <= 4 else f"{shown} and {len(self.differing) - 4} more"
 
+    @property
+    def stale(self) -> bool:
+        """Whether the next run must take the folder in, or ask."""
+        return self.relation in ("new", "changed", "unclear")
+
+    @property
+    def sentence(self) -> str:
+        """What a person who asks should know."""
+        return {
+            "same": f"{self.folder} is as it was taken in",
+            "away": f"{self.folder} is not here; the copy of it is used",
+            "lost": f"neither {self.folder} nor the copy of it is here",
+            "new": f"{self.folder} is not taken in yet",
+            "changed": f"{self.folder} has changed since it was taken in: {self.how}",
+            "edited": f"the copy of {self.folder} was changed here: {self.how} in the folder",
+            "unclear": f"{self.folder} is not what the copy of it holds: {self.how}",
+        }[self.relation]
+
 
 def copy_of(name: str) -> Path:
     return Path(OWN) / name
@@ -99,7 +117,8 @@ def taken_from(name: str) -> str | None:
 def take_in(dataset: DatasetParams, own: TakeInParams, copy: Path) -> None:
     """Make ``copy`` what the folder holds, if the folder is here and has changed.
 
-    It says what it does. Nothing is guessed: where folder and copy differ and the copy may be the newer one, it stops.
+    It says what it does, and guesses nothing: where the two differ and the copy may be the newer
+    one, it stops.
     """
     found = standing(dataset, own)
     name, folder = dataset.name, found.folder

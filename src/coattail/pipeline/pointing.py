@@ -13,9 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coattail.config import parse
+from coattail.config import PARAMS, parse, read_yaml
 from coattail.data import taking_in
-from coattail.data.dataset_params import OWN, DatasetParams, VectorsParams, is_address
+from coattail.data.dataset_params import (
+    OWN,
+    DatasetParams,
+    TakeInParams,
+    VectorsParams,
+    is_address,
+)
 from coattail.data.fetch import checksum
 from coattail.data.own_files import clean_name, folder_of, missing
 from coattail.errors import ConfigError
@@ -174,3 +180,13 @@ def settle(content: dict[str, Any], data: str | None) -> None:
         if after != before:
             with atomic_file(LOCK) as path:
                 path.write_text(after, encoding="utf-8")
+
+
+def own_standing() -> taking_in.Standing | None:
+    """How the folder in use and its copy stand to each other; None where none is in use."""
+    content = read_yaml(PARAMS)
+    for name, one in (content.get("take_in") or {}).items():
+        own: TakeInParams = parse(one, TakeInParams, f"{PARAMS}: take_in.{name}")
+        dataset: DatasetParams = parse(content["dataset"], DatasetParams, f"{PARAMS}: dataset")
+        return taking_in.standing(dataset, own)
+    return None
