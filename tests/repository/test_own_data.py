@@ -1,4 +1,4 @@
-"""Data of one's own in real DVC: a corrected label counts, in the workspace, experiments and queue."""
+"""Data of one's own in real DVC: a corrected label counts, in experiments and the queue too."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def labels(clone: Clone) -> str:
 def test_corrected_labels_rerun_what_depends_on_them_and_move_the_figures(own):
     assert p_at_1(own) == 100.0
     assert ran(own.dvc("repro", "evaluate")) == ["take_in@corpus"]
-    assert own.run("coattail", "status").startswith("report:"), "nothing of the folder, or of looking"
+    assert own.run("coattail", "status").startswith("report:"), (
+        "nothing of the folder, or of looking"
+    )
     changed = rows(28)
     changed[3]["labels"] = ["L6"]
     write(folder(own) / "test.jsonl", changed)

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from coattail.config import PARAMS, parse, read_yaml
 from coattail.data import taking_in
 from coattail.data.dataset_params import (
-    OWN,
     DatasetParams,
     TakeInParams,
     VectorsParams,
@@ -62,42 +61,43 @@ def point(
     overlay : the entry's content
     known : names of all entries
     """
-    dataset, nothing = overlay.get("dataset"), TITLE.format(" {}") + "\n"
-    generated = dataset is None or dataset["format"] == "demo"
-    of_dataset = dataset is not None and not generated and not dataset["files"]
-    if own != Own() and not of_dataset:
+    nothing = TITLE.format(" {}") + "\n"
+    entry: DatasetParams | None = None
+    if "dataset" in overlay:
+        entry = parse(overlay["dataset"], DatasetParams, "dataset")
+    of_ones_own = entry is not None and not entry.files and entry.demo is None
+    if own != Own() and not of_ones_own:
         raise ConfigError(
             "--name, columns and separator are for data of your own (jsonl, csv, ...)"
         )
     if data is None:
-        if dataset is not None and of_dataset:
-            name = dataset["name"]
+        if of_ones_own:
+            name = overlay["dataset"]["name"]
             raise ConfigError(
                 f"{name} is for data of your own; say where: coattail use {name} --data FOLDER"
             )
         return Pointed({}, nothing)
     if "vectors" in overlay:
         return Pointed({"vectors": {"source": data} | _pins(overlay["vectors"], data)}, nothing)
-    if dataset is None or generated:
+    if entry is None or entry.demo is not None:
         raise ConfigError("--data is for datasets and word vectors that are read from files")
     if is_address(data):
-        if of_dataset:
+        if of_ones_own:
             raise ConfigError(f"{data}: data of your own are taken from a folder, not an address")
         return Pointed({"dataset": {"source": data}}, nothing)
-    folder = folder_of(data)
-    values = _said(dataset, own)
-    entry: DatasetParams = parse({**dataset, **values}, DatasetParams, str(data))
-    _look(entry, folder, own)
+    said = _said(entry, own)
+    entry = entry.model_copy(update=said)
+    _look(entry, folder_of(data), own)
     if entry.pinned:
         return Pointed({"dataset": {"source": data}}, nothing)
-    name = _name(entry, before, data, own, known) if of_dataset else entry.name
-    values |= {"name": name, "source": f"{OWN}/{name}", "taken_in": f"{OWN}/{name}"}
-    return Pointed(
-        {"dataset": values}, f"{TITLE.format('')}\n  {name}:\n    folder: {_quoted(data)}\n"
-    )
+    name = _name(entry, before, data, own, known) if of_ones_own else entry.name
+    copy = str(taking_in.copy_of(name))
+    values = said | {"name": name, "source": copy, "taken_in": copy}
+    take_in = f"{TITLE.format('')}\n  {name}:\n    folder: {_quoted(data)}\n"
+    return Pointed({"dataset": values}, take_in)
 
 
-def _said(dataset: dict[str, Any], own: Own) -> dict[str, Any]:
+def _said(entry: DatasetParams, own: Own) -> dict[str, str]:
     """Columns and separator, which only a csv has."""
     said = {
         "text_column": own.text_column,
@@ -105,8 +105,8 @@ def _said(dataset: dict[str, Any], own: Own) -> dict[str, Any]:
         "label_separator": own.separator,
     }
     given = {key: value for key, value in said.items() if value is not None}
-    if given and dataset["format"] != "csv":
-        raise ConfigError(f"columns and separator are for csv; {dataset['name']} has none")
+    if given and entry.format != "csv":
+        raise ConfigError(f"columns and separator are for csv; {entry.name} has none")
     return given
 
 
