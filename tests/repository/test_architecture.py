@@ -197,7 +197,8 @@ def test_stages_over_all_candidates_follow_the_sections_that_define_them():
     assert set(definition("candidates")["params"]) == set(VARIANTS)
     assert "data/candidates.json" in paths("evaluate", "deps")
     assert set(RANKERS) <= set(definition("report")["params"])
-    assert set(SECTIONS) == set(definition("publish")["params"])
+    # Where the data were taken from is of this machine; what they are is in `dataset` and dvc.lock.
+    assert set(SECTIONS) - {"take_in"} == set(definition("publish")["params"])
 
 
 def test_only_stages_at_the_end_read_the_results_of_others():
@@ -221,7 +222,7 @@ def test_params_and_every_overlay_pass_the_schema(tmp_path, monkeypatch):
     for name in overlay.available():
         own = None
         if name in ("jsonl", "csv", "pairs", "xmc"):
-            own = str(own_folder(tmp_path / name, name))
+            own = str(own_folder(tmp_path / f"own-{name}", name))
         overlay.merge(name, own)
 
 
