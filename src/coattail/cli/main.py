@@ -72,7 +72,8 @@ def use(
     own = Own(own_name, text_column, label_column, separator)
     difference = (overlay.diff if dry_run else overlay.use)(name, data, own)
     if not difference:
-        click.echo(f"params.yaml already uses {name}; nothing changed")
+        again = "; make repro takes the folder in, if it has changed" if data else ""
+        click.echo(f"params.yaml already uses {name}; nothing changed{again}")
         return
     for line in difference.split("\n"):
         colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])

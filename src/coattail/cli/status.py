@@ -11,6 +11,8 @@ from coattail.pipeline.pointing import own_standing
 
 LOOKING = re.compile(r"^take_in@.*:\n\talways changed\n", re.MULTILINE)
 """A stage that looks at a folder every time says nothing of whether it has changed."""
+TAKEN = "; make repro takes it in and runs what depends on it, from download on"
+NEXT = {"new": TAKEN, "changed": TAKEN, "unclear": "; make repro stops and says how to go on"}
 UP_TO_DATE = "Data and pipelines are up to date.\n"
 
 
@@ -21,10 +23,7 @@ def status() -> str:
     found = own_standing()
     if found is None or found.relation in ("same", "away"):
         return rest or UP_TO_DATE
-    follows = (
-        "; make repro takes it in, and download and what follows it run" if found.stale else ""
-    )
-    return f"take_in: {found.sentence}{follows}\n{rest}"
+    return f"take_in: {found.sentence}{NEXT.get(found.relation, '')}\n{rest}"
 
 
 def _dvc(*words: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -26,7 +27,9 @@ LABEL_NAMES = ("label_names.json", "label_names.txt")
 
 
 def folder_of(source: str) -> Path:
+    """A folder by its path from here, else from the project: queued experiments work elsewhere."""
     path = Path(source).expanduser()
+    path = path if path.is_dir() else Path(os.environ.get("DVC_ROOT") or ".") / path
     if not path.is_dir():
         raise DownloadError(
             f"source {source!r} is no folder here; wanted a folder or an http(s) address"

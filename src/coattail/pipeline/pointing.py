@@ -65,36 +65,46 @@ def point(
     entry: DatasetParams | None = None
     if "dataset" in overlay:
         entry = parse(overlay["dataset"], DatasetParams, "dataset")
-    of_ones_own = entry is not None and not entry.files and entry.demo is None
-    if own != Own() and not of_ones_own:
-        raise ConfigError(
-            "--name, columns and separator are for data of your own (jsonl, csv, ...)"
-        )
+    _check_asked(entry, "vectors" in overlay, data, own)
     if data is None:
-        if of_ones_own:
-            name = overlay["dataset"]["name"]
-            raise ConfigError(
-                f"{name} is for data of your own; say where: coattail use {name} --data FOLDER"
-            )
         return Pointed({}, nothing)
     if "vectors" in overlay:
         return Pointed({"vectors": {"source": data} | _pins(overlay["vectors"], data)}, nothing)
-    if entry is None or entry.demo is not None:
-        raise ConfigError("--data is for datasets and word vectors that are read from files")
+    assert entry is not None
     if is_address(data):
-        if of_ones_own:
-            raise ConfigError(f"{data}: data of your own are taken from a folder, not an address")
         return Pointed({"dataset": {"source": data}}, nothing)
     said = _said(entry, own)
     entry = entry.model_copy(update=said)
     _look(entry, folder_of(data), own)
     if entry.pinned:
         return Pointed({"dataset": {"source": data}}, nothing)
-    name = _name(entry, before, data, own, known) if of_ones_own else entry.name
+    name = _name(entry, before, data, own, known) if _of_ones_own(entry) else entry.name
     copy = str(taking_in.copy_of(name))
     values = said | {"name": name, "source": copy, "taken_in": copy}
     take_in = f"{TITLE.format('')}\n  {name}:\n    folder: {_quoted(data)}\n"
     return Pointed({"dataset": values}, take_in)
+
+
+def _of_ones_own(entry: DatasetParams | None) -> bool:
+    """Whether the entry is for files that only the user has: jsonl, csv, pairs, xmc."""
+    return entry is not None and not entry.files and entry.demo is None
+
+
+def _check_asked(entry: DatasetParams | None, vectors: bool, data: str | None, own: Own) -> None:
+    """Refuse options that do not go together."""
+    if own != Own() and not _of_ones_own(entry):
+        raise ConfigError("--name, columns and separator are for data of your own: jsonl, csv, ...")
+    if data is None and entry is not None and _of_ones_own(entry):
+        raise ConfigError(
+            f"{entry.name} is for data of your own; say where: coattail use {entry.name} "
+            "--data FOLDER"
+        )
+    if data is None or vectors:
+        return
+    if entry is None or entry.demo is not None:
+        raise ConfigError("--data is for datasets and word vectors that are read from files")
+    if is_address(data) and _of_ones_own(entry):
+        raise ConfigError(f"{data}: data of your own are taken from a folder, not an address")
 
 
 def _said(entry: DatasetParams, own: Own) -> dict[str, str]:
