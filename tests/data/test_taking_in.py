@@ -142,6 +142,18 @@ def test_a_colleague_with_another_folder_of_that_name_is_asked(corpus):
         run()
 
 
+def test_the_command_that_is_named_keeps_what_was_said_of_the_folder():
+    table = {"name": "t", "format": "csv", "text_column": "the body", "label_separator": ";"}
+    entry = parse(table, DatasetParams, "dataset")
+    assert taking_in.command_for(entry, "../My news") == (
+        "coattail use csv --data '../My news' --name t --text-column 'the body' "
+        "--label-column labels --separator ';'"
+    )
+    files = {"train": {"name": "a"}, "test": {"name": "b"}}
+    known = parse({"name": "aapd", "format": "pairs", "files": files}, DatasetParams, "dataset")
+    assert taking_in.command_for(known, "x") == "coattail use aapd --data x"
+
+
 def test_without_a_folder_the_copy_is_all_there_is(corpus):
     run()
     alone = TakeInParams(folder=None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import shutil
 import time
 from dataclasses import asdict, dataclass, field
@@ -61,7 +62,7 @@ class Standing:
             "lost": f"neither {self.folder} nor the copy of it is here",
             "new": f"{self.folder} is not taken in yet",
             "changed": f"{self.folder} has changed since it was taken in: {self.how}",
-            "edited": f"the copy of {self.folder} was changed here: {self.how} in the folder",
+            "edited": f"the copy of {self.folder} was changed here, and is used as it is",
             "unclear": f"{self.folder} is not what the copy of it holds: {self.how}",
         }[self.relation]
 
@@ -114,6 +115,17 @@ def taken_from(name: str) -> str | None:
     return _Memory.of(name).folder
 
 
+def command_for(dataset: DatasetParams, folder: str) -> str:
+    """The command that names ``folder`` as what counts, and leaves the rest as it is."""
+    if dataset.files:
+        return shlex.join(["coattail", "use", dataset.name, "--data", folder])
+    words = ["coattail", "use", dataset.format, "--data", folder, "--name", dataset.name]
+    if dataset.format == "csv":
+        words += ["--text-column", dataset.text_column, "--label-column", dataset.label_column]
+        words += ["--separator", dataset.label_separator]
+    return shlex.join(words)
+
+
 def take_in(dataset: DatasetParams, own: TakeInParams, copy: Path) -> None:
     """Make ``copy`` what the folder holds, if the folder is here and has changed.
 
@@ -122,12 +134,12 @@ def take_in(dataset: DatasetParams, own: TakeInParams, copy: Path) -> None:
     """
     found = standing(dataset, own)
     name, folder = dataset.name, found.folder
-    command = f"coattail use {dataset.format} --data {folder} --name {name}"
+    command = command_for(dataset, str(folder))
     if found.relation == "lost":
         raise DataError(
             f"{copy} is not here, and neither is {folder}, of which it is a copy; "
-            f"fetch it: dvc pull {copy}, or say where your files are: coattail use "
-            f"{dataset.format} --data FOLDER --name {name}"
+            f"fetch it: dvc pull {copy}, or say where your files are: "
+            f"{command_for(dataset, 'FOLDER')}"
         )
     if found.relation == "unclear":
         raise DataError(
