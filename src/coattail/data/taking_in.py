@@ -21,6 +21,7 @@ from coattail.data.fetch import checksum, need_space
 from coattail.data.own_files import places
 from coattail.errors import DataError
 from coattail.files import atomic_file, atomic_folder
+from coattail.progress import progress
 
 log = logging.getLogger("coattail")
 
@@ -178,9 +179,11 @@ def _copy(dataset: DatasetParams, own: TakeInParams, copy: Path) -> int:
     files = set(places(dataset, folder).values())
     size = sum(path.stat().st_size for path in files)
     need_space(copy.parent, size, dataset.name)
-    with atomic_folder(copy) as temporary:
-        for path in files:
+    shown = progress(f"take in {dataset.name}", size, "bytes")
+    with atomic_folder(copy) as temporary, shown as bar:
+        for path in sorted(files):
             shutil.copyfile(path, temporary / path.name)
+            bar.advance(path.stat().st_size)
     memory = _Memory.of(dataset.name)
     memory.folder, memory.agreed = own.folder, memory.sums(set(copy.iterdir()))
     memory.save()
