@@ -21,9 +21,8 @@ repro: setup ## Run every stage that is out of date, then show the leaderboard
 	@echo
 	@echo "Look closer:  coattail report --open   make ui (MLflow in the browser)   dvc plots show   coattail --help"
 
-status: setup ## Say what `make repro` would run, edits of code included
-	@dvc repro --quiet code
-	@dvc status
+status: setup ## Say what `make repro` would run, edits of code and of your data included
+	@coattail status
 
 test: setup ## Run the tests
 	@echo "coattail: pytest"

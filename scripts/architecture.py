@@ -134,7 +134,7 @@ def stages() -> dict[str, dict]:
 def paths(entry: dict, kind: str) -> list[str]:
     names = [next(iter(one)) if isinstance(one, dict) else one for one in entry.get(kind, [])]
     return [
-        re.sub(r"\$\{(?:item\.)?(\w+)\}", r"<\1>", name).replace("<key>", "<v>") for name in names
+        re.sub(r"\$\{(?:\w+\.)?(\w+)\}", r"<\1>", name).replace("<key>", "<v>") for name in names
     ]
 
 
@@ -167,6 +167,8 @@ def drawn(path: str) -> list[str]:
     """The folder of data/ that stands for a path; what is read by a setting may be two."""
     if path.startswith(ASIDE):
         return []
+    if path == "<taken_in>":
+        return ["data/own"]
     if path == "data/<train>":
         return ["data/features", "data/augmented"]
     return ["/".join(path.split("/")[:2])]

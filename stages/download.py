@@ -11,6 +11,7 @@ from coattail.pipeline import runner
 def main() -> None:
     params = runner.section("dataset", None, DatasetParams)
     vectors = runner.section("vectors", None, VectorsParams)
+    download.check_source(params)
     with tracking.stage("download", None, params) as run:
         raw = Path("data/raw")
         manifest = download.acquire(params, raw, vectors)

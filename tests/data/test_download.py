@@ -15,7 +15,7 @@ import pytest
 
 from coattail.config import parse, read_yaml
 from coattail.data.dataset_params import DatasetParams, VectorsParams
-from coattail.data.download import acquire
+from coattail.data.download import acquire, check_source
 from coattail.data.formats.documents import documents
 from coattail.errors import DownloadError
 from tests.webserver import sha, site, tarred, zipped
@@ -222,6 +222,30 @@ def test_own_files_need_a_source_that_is_a_folder(tmp_path):
         acquire(dataset(), tmp_path / "raw")
     with pytest.raises(DownloadError, match="is no folder here"):
         acquire(dataset(source=str(tmp_path / "nowhere")), tmp_path / "raw")
+
+
+def test_an_experiment_of_the_queue_finds_a_folder_beside_the_project(tmp_path, monkeypatch):
+    own_folder(tmp_path, "train.jsonl", "test.jsonl")
+    (tmp_path / "project" / "exps" / "one").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "project" / "exps" / "one")
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "project"))
+    assert set(acquire(dataset(source="../mine"), Path("raw"))["files"]) == {"train", "test"}
+
+
+def test_files_that_could_change_unnoticed_are_refused(tmp_path):
+    pinned = {
+        "train": {"name": "a", "sha256": sha(LINE)},
+        "test": {"name": "b", "sha256": sha(LINE)},
+    }
+    packed = {"archive": {"name": "x.zip", "sha256": sha(LINE)}, "train": {"name": "a"}}
+    check_source(dataset(source="../mirror", files=pinned))
+    check_source(dataset(source="../mirror", files=packed | {"test": {"name": "b"}}))
+    check_source(dataset(source="http://127.0.0.1/", files=FILES))
+    check_source(dataset(source="data/own/x", taken_in="data/own/x"))
+    with pytest.raises(DownloadError, match=r"coattail use x --data \.\./mirror"):
+        check_source(dataset(source="../mirror", files=FILES))
+    with pytest.raises(DownloadError, match=r"coattail use jsonl --data \.\./mirror"):
+        check_source(dataset(source="../mirror"))
 
 
 def test_vectors_join_any_dataset(site, tmp_path):

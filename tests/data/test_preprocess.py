@@ -134,6 +134,7 @@ def test_statistics_count_what_is_odd_and_duplicate_ids_are_warned_of(raw, tmp_p
     with caplog.at_level(logging.WARNING, "coattail"):
         stats = prepare(raw, tmp_path / "out", PreprocessParams(min_df=1, max_tokens=3))
     assert "1 texts have the id of a text of another split ('a' in train and test)" in caplog.text
+    assert "1 of 4 labels occur in test only" in caplog.text
     wanted = {
         "texts": 7,
         "texts_train": 4,
@@ -152,11 +153,45 @@ def test_statistics_count_what_is_odd_and_duplicate_ids_are_warned_of(raw, tmp_p
         "texts_cut_at_max_tokens": 2,
         "duplicate_ids_across_splits": 1,
         "duplicate_ids_within_splits": 0,
+        "identical_texts_across_splits": 0,
     }
     assert {key: stats[key] for key in wanted} == wanted
     assert stats["bands"]["tail"]["test_positives"] == 1
     assert sum(group["labels"] for group in stats["frequency_bins"].values()) == 4
     assert json.loads((tmp_path / "out" / "stats.json").read_text()) == stats
+
+
+def test_texts_that_are_word_for_word_in_an_earlier_split_are_counted(tmp_path, caplog):
+    splits = {
+        "train": [*TRAIN, {"text": "a b", "labels": []}, {"text": "a b", "labels": []}],
+        "valid": [{"text": "Red, cat! red dog?", "labels": []}, {"text": "new", "labels": []}],
+        "test": [
+            {"text": "NEW", "labels": []},
+            {"text": "b a", "labels": []},
+            {"text": "", "labels": []},
+            {"text": "the cat sleeps", "labels": ["pets"]},
+        ],
+    }
+    raw = write_raw(tmp_path / "raw", splits)
+    with caplog.at_level(logging.WARNING, "coattail"):
+        stats = prepare(raw, tmp_path / "features", PreprocessParams())
+    assert stats["identical_texts_across_splits"] == 3
+    assert "1 texts of validation and 2 of test are word for word" in caplog.text
+
+
+def test_columns_of_a_csv_come_from_the_manifest(tmp_path):
+    raw = write_raw(
+        tmp_path / "raw",
+        {"train": [], "test": []},
+        format="csv",
+        columns=["body", "tags"],
+        label_separator=";",
+    )
+    for name in ("train", "test"):
+        (raw / f"{name}.jsonl").write_text("body,tags\nred cat,a;b\nred dog,a\nred,a\n")
+    prepare(raw, tmp_path / "features", PreprocessParams(min_df=1))
+    names = tmp_path / "features" / "labels" / "names.txt"
+    assert names.read_text().splitlines() == ["a", "b"]
 
 
 def test_texts_are_kept_for_people_to_read(raw, tmp_path):

@@ -52,18 +52,6 @@ def test_using_what_is_used_changes_nothing(project):
     assert Path("params.yaml").read_bytes() == before
 
 
-def test_data_points_the_dataset_at_a_folder(project):
-    overlay.use("eurlex57k", "../somewhere")
-    assert read_yaml("params.yaml")["dataset"]["source"] == "../somewhere"
-
-
-def test_data_of_a_vectors_overlay_points_the_vectors_at_it(project):
-    overlay.use("vectors/glove-6b-100d", "../vectors")
-    params = read_yaml("params.yaml")
-    assert params["vectors"]["source"] == "../vectors"
-    assert params["dataset"]["source"] is None
-
-
 def test_a_preset_may_take_out_the_last_variant(project):
     Path("conf/preset/mine.yaml").write_text("transfer:\n  httn: null\n")
     before = read_yaml("params.yaml")

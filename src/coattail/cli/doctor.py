@@ -23,6 +23,7 @@ def examine() -> Iterator[Finding]:
     """Every check in turn; one that cannot run is itself a finding."""
     checks: list[Callable[[], Iterator[Finding]]] = [
         _params,
+        _own_data,
         _git,
         _disk,
         _locks,
@@ -54,6 +55,20 @@ def _params() -> Iterator[Finding]:
     content = read_yaml("params.yaml")
     check(content)
     yield Finding("ok", f"params.yaml is valid: {len(candidates(content))} candidates")
+
+
+def _own_data() -> Iterator[Finding]:
+    from coattail.pipeline.pointing import own_standing
+
+    found = own_standing()
+    if found is None:
+        return
+    if found.relation == "lost":
+        yield Finding("problem", found.sentence, "dvc pull, or coattail use FORMAT --data FOLDER")
+    elif found.stale:
+        yield Finding("note", found.sentence, "make repro takes it in, or says how")
+    else:
+        yield Finding("ok", found.sentence)
 
 
 def _git() -> Iterator[Finding]:

@@ -51,14 +51,29 @@ for command in (team, *COMMANDS):
 @click.option(
     "--data", metavar="PATH", help="Local folder or mirror address to take the files from."
 )
+@click.option("--name", "own_name", metavar="NAME", help="Of data of your own; else the folder's.")
+@click.option("--text-column", metavar="COLUMN", help="Of your csv; else text.")
+@click.option("--label-column", metavar="COLUMN", help="Of your csv; else labels.")
+@click.option("--separator", metavar="S", help="Between two labels in your csv; else |.")
 @click.option("--dry-run", is_flag=True, help="Show the change to params.yaml, write nothing.")
-def use(name: str, data: str | None, dry_run: bool) -> None:
+def use(
+    name: str,
+    data: str | None,
+    own_name: str | None,
+    text_column: str | None,
+    label_column: str | None,
+    separator: str | None,
+    dry_run: bool,
+) -> None:
     """Switch params.yaml to dataset (or preset) NAME and show what changes."""
     from coattail.pipeline import overlay
+    from coattail.pipeline.pointing import Own
 
-    difference = overlay.diff(name, data) if dry_run else overlay.use(name, data)
+    own = Own(own_name, text_column, label_column, separator)
+    difference = (overlay.diff if dry_run else overlay.use)(name, data, own)
     if not difference:
-        click.echo(f"params.yaml already uses {name}; nothing changed")
+        again = "; make repro takes the folder in, if it has changed" if data else ""
+        click.echo(f"params.yaml already uses {name}; nothing changed{again}")
         return
     for line in difference.split("\n"):
         colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
@@ -66,6 +81,14 @@ def use(name: str, data: str | None, dry_run: bool) -> None:
     click.echo(
         "nothing written (--dry-run)" if dry_run else "\nparams.yaml written; now: make repro"
     )
+
+
+@main.command()
+def status() -> None:
+    """Say what `make repro` would run, edits of code and of your own files included."""
+    from coattail.cli import status as asking
+
+    click.echo(asking.status(), nl=False)
 
 
 @main.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import logging
 from collections import defaultdict
@@ -84,7 +85,12 @@ def read(raw: Path, manifest: dict[str, Any], texts: Path, params: PreprocessPar
         if manifest["format"] == "xmc":
             corpus = _from_matrices(files, copies, params)
         else:
-            source = _Source(manifest["format"], manifest.get("label_separator", "|"), files)
+            source = _Source(
+                manifest["format"],
+                manifest.get("label_separator", "|"),
+                tuple(manifest.get("columns", ("text", "labels"))),
+                files,
+            )
             corpus = _from_texts(source, copies, params)
     if "label_names" in files:
         names = _readable(corpus.labels, documents.label_names(files["label_names"]))
@@ -145,10 +151,11 @@ class TextFiles:
 class _Source:
     format: str
     separator: str
+    columns: tuple[str, str]
     files: dict[str, Path]
 
     def read(self, split: Split) -> Iterator[documents.Document]:
-        return documents.documents(self.files[split], self.format, self.separator)
+        return documents.documents(self.files[split], self.format, self.separator, self.columns)
 
     def routed(self, params: PreprocessParams) -> Iterator[tuple[Split, documents.Document]]:
         """Every text with its split; without a validation file some of train go there."""
@@ -235,7 +242,28 @@ def _from_texts(source: _Source, copies: TextFiles, params: PreprocessParams) ->
         splits[split] = CorpusSplit(
             X[split], token_ids[split], observed, complete, tokens[split].lengths
         )
-    return Corpus(words, idf, vocabulary, names, splits, ids.note(total))
+    notes = ids.note(total) | _repeated(tokens)
+    return Corpus(words, idf, vocabulary, names, splits, notes)
+
+
+def _repeated(tokens: dict[Split, Ragged]) -> dict[str, int]:
+    """Counts texts, of one word or more, that have the words of a text of an earlier split."""
+    earlier: set[bytes] = set()
+    repeated = {}
+    for split in SPLITS:
+        part = tokens[split]
+        texts = (part.row(i).tobytes() for i in np.flatnonzero(part.lengths).tolist())
+        keys = [hashlib.blake2b(text, digest_size=16).digest() for text in texts]
+        repeated[split] = sum(key in earlier for key in keys)
+        earlier.update(keys)
+    across = repeated["valid"] + repeated["test"]
+    if across:
+        log.warning(
+            "%d texts of validation and %d of test are word for word a text of an earlier split; "
+            "scores on them may flatter",
+            *(repeated["valid"], repeated["test"]),
+        )
+    return {"identical_texts_across_splits": across}
 
 
 def _ones(rows: Ragged, number: NDArray[np.int32]) -> sp.csr_matrix:

@@ -13,6 +13,11 @@ from coattail.errors import ConfigError
 
 CONF = Path("conf")
 
+OWN = "data/own"
+"""Where copies of folders are, one per dataset."""
+NOTHING = "conf/nothing"
+"""What `taken_in` names if nothing was: dvc.yaml makes a dependency of it, so it is a file."""
+
 Format = Literal["demo", "jsonl", "csv", "pairs", "xmc"]
 Role = Literal[
     "train",
@@ -78,12 +83,18 @@ class DatasetParams(Params):
         default=None,
         description="a local folder or the base address of a mirror; null: the public addresses",
     )
+    taken_in: str = Field(
+        default=NOTHING,
+        description="the copy of a folder of yours that DVC keeps, which is then the source",
+    )
     files: dict[Role, FileParams] = Field(
         default_factory=dict, description="files by role; {}: found by name in `source`"
     )
     label_separator: str = Field(
         default="|", min_length=1, description="what stands between two labels of a csv cell"
     )
+    text_column: str = Field(default="text", min_length=1, description="of a csv")
+    label_column: str = Field(default="labels", min_length=1, description="of a csv")
     propensity: PropensityParams = Field(
         default=PropensityParams(),
         description="constants of the propensity-scored metrics",
@@ -106,7 +117,25 @@ class DatasetParams(Params):
             raise ValueError("two files have the same name; both live in data/raw")
         if self.files and not {"train", "test"} <= set(self.files):
             raise ValueError("files need at least train and test")
+        if self.taken_in not in (NOTHING, self.source):
+            raise ValueError(f"taken_in is either {NOTHING} or the same folder as source")
         return self
+
+    @property
+    def pinned(self) -> bool:
+        """Whether checksums say which bytes these are, wherever they come from."""
+        files = dict(self.files)
+        archive = files.pop("archive", None)
+        whole = archive is not None and archive.sha256 is not None
+        return bool(files) and (whole or all(file.sha256 for file in files.values()))
+
+
+class TakeInParams(Params):
+    """An entry of the `take_in:` section: a folder of yours that `data/own/<name>` is a copy of."""
+
+    folder: str | None = Field(
+        description="absolute or from the project's root; null: the copy is all there is"
+    )
 
 
 class VectorsParams(Params):

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coattail.config import suggestion
 from coattail.data.archives import extract
 from coattail.data.dataset_params import (
     DatasetParams,
@@ -23,25 +22,11 @@ from coattail.data.dataset_params import (
 )
 from coattail.data.demo_corpus import generate
 from coattail.data.fetch import REMEDY, fetch, need_space, verify
+from coattail.data.own_files import detect, folder_of, missing
 from coattail.errors import DownloadError
 from coattail.files import atomic_folder
 
 log = logging.getLogger("coattail")
-
-# How people call the splits, and which suffixes hold a format (each also with .gz or .xz).
-SPLIT_NAMES = {
-    "train": ("train", "trn", "training"),
-    "valid": ("valid", "validation", "val", "dev"),
-    "test": ("test", "tst"),
-}
-SUFFIXES = {
-    "jsonl": (".jsonl", ".ndjson"),
-    "csv": (".csv",),
-    "xmc": (".txt", ".xmc"),
-    "pairs": (".txt",),
-}
-PACKED = ("", ".gz", ".xz")
-LABEL_NAMES = ("label_names.json", "label_names.txt")
 
 
 class _Bundle(NamedTuple):
@@ -104,9 +89,11 @@ def _manifest(dataset: DatasetParams, files: dict[str, FileParams], folder: Path
         )
         for file in files.values()
     }
+    columns = [dataset.text_column, dataset.label_column]
     return {
         "name": dataset.name,
         "format": "jsonl" if dataset.format == "demo" else dataset.format,
+        **({"columns": columns} if dataset.format == "csv" else {}),
         "files": {role: file.name for role, file in files.items()},
         "label_separator": dataset.label_separator,
         "propensity": {"A": dataset.propensity.A, "B": dataset.propensity.B},
@@ -118,70 +105,28 @@ def _dataset_bundle(dataset: DatasetParams) -> _Bundle:
     files: dict[str, FileParams] = {role: file for role, file in dataset.files.items()}
     archive = files.pop("archive", None)
     if not files:
-        files = _detect(dataset)
+        files = _own_files(dataset)
     return _Bundle(dataset.name, dataset.source, files, archive)
 
 
-# --- bring your own ------------------------------------------------------------------------------
-
-
-def _detect(dataset: DatasetParams) -> dict[str, FileParams]:
-    """The splits of a folder by the names of its files."""
+def _own_files(dataset: DatasetParams) -> dict[str, FileParams]:
     if dataset.source is None or is_address(dataset.source):
         raise DownloadError(
             f"dataset {dataset.name} has no files of its own; point it at a folder: "
-            f"coattail use {dataset.name} --data FOLDER (or name the files in params.yaml)"
+            f"coattail use {dataset.name} --data FOLDER"
         )
-    source = _folder(dataset.source)
-    found: dict[str, FileParams] = {}
-    for split in SPLIT_NAMES:
-        match = _one_of(source, _candidates(dataset.format, split), split)
-        if match is not None:
-            found[split] = FileParams(name=match)
-            if dataset.format == "pairs":
-                stem, rest = match.split(".", 1)
-                found[f"{split}_labels"] = FileParams(name=f"{stem}.labels.{rest}")
-    for split in ("train", "test"):
-        if split not in found:
-            wanted = _candidates(dataset.format, split)[0]
-            raise DownloadError(
-                f"{source} has no {split} split: wanted {wanted} (or .gz, .xz), got "
-                f"{_listing(source)}; a dataset needs train and test, a valid split is optional"
-            )
-    names = _one_of(source, LABEL_NAMES, "label_names")
-    if names is not None:
-        found["label_names"] = FileParams(name=names)
-    return found
+    return detect(dataset.format, folder_of(dataset.source))
 
 
-def _candidates(format: str, split: str) -> list[str]:
-    names, suffixes = SPLIT_NAMES[split], SUFFIXES[format]
-    return [f"{name}{suffix}{packed}" for name in names for suffix in suffixes for packed in PACKED]
-
-
-def _one_of(source: Path, candidates: list[str] | tuple[str, ...], role: str) -> str | None:
-    there = [name for name in candidates if (source / name).is_file()]
-    if len(there) > 1:
+def check_source(dataset: DatasetParams) -> None:
+    """Refuse files that could change without anybody noticing: neither taken in nor pinned."""
+    local = dataset.source is not None and not is_address(dataset.source)
+    if local and dataset.source != dataset.taken_in and not dataset.pinned:
         raise DownloadError(
-            f"{source} has {' and '.join(there)} for {role}; wanted one: move the other away, or "
-            "name the files in params.yaml"
+            f"{dataset.source} was not taken in and its files have no checksums, so a change in "
+            "them would go unnoticed; take the folder in: coattail use "
+            f"{dataset.format if not dataset.files else dataset.name} --data {dataset.source}"
         )
-    return there[0] if there else None
-
-
-def _folder(source: str) -> Path:
-    path = Path(source).expanduser()
-    if not path.is_dir():
-        raise DownloadError(
-            f"source {source!r} is no folder here; wanted a folder or an http(s) address"
-        )
-    return path
-
-
-def _listing(folder: Path) -> str:
-    names = sorted(path.name for path in folder.iterdir())
-    shown = ", ".join(names[:8]) or "an empty folder"
-    return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown
 
 
 # --- from a folder, a mirror, the public addresses -----------------------------------------------
@@ -192,7 +137,7 @@ def _bring(bundle: _Bundle, target: Path, fetched: _Fetched) -> dict[str, FilePa
     sizes = [file.size or 0 for file in bundle.files.values()]
     need_space(target, sum(sizes), bundle.name)
     if bundle.source is not None and not is_address(bundle.source):
-        _copy_all(bundle, _folder(bundle.source), target)
+        _copy_all(bundle, folder_of(bundle.source), target)
     else:
         _fetch_all(bundle, target, fetched)
     return bundle.files
@@ -209,11 +154,7 @@ def _copy_all(bundle: _Bundle, source: Path, target: Path) -> None:
         elif bundle.archive is not None and (source / bundle.archive.name).is_file():
             packed[role] = file
         else:
-            there = [path.name for path in source.iterdir()]
-            raise DownloadError(
-                f"{source} has no {file.name} ({role} of {bundle.name}), got {_listing(source)}"
-                f"{suggestion(file.name, there) if there else ''}"
-            )
+            raise missing(source, file.name, role, bundle.name)
     if packed and bundle.archive is not None:
         archive = source / bundle.archive.name
         verify(archive, str(archive), bundle.archive.size, bundle.archive.sha256)

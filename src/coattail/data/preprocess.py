@@ -51,6 +51,11 @@ def prepare(
             np.save(folder / "tokens" / "vectors.npy", vectors)
             stats["words_with_vector"] = found
         (folder / "stats.json").write_text(json.dumps(stats, indent=2) + "\n", encoding="utf-8")
+    if stats["labels_only_in_test"]:
+        log.warning(
+            "%s of %s labels occur in test only: no model can learn them, and metrics count them",
+            *(f"{stats[key]:,}" for key in ("labels_only_in_test", "labels")),
+        )
     if plots is not None:
         dataset_plots.draw(plots, manifest["name"], counts, bands, _per_text(data))
     shown = (stats["texts"], stats["labels"], stats["tfidf_terms"])

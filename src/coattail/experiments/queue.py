@@ -28,6 +28,7 @@ from coattail.engine import open_engine
 from coattail.errors import CoattailError, ConfigError
 from coattail.files import atomic_file
 from coattail.pipeline import outputs
+from coattail.pipeline.pointing import own_standing
 from coattail.tracking import journal
 from coattail.tracking.delivery import outbox
 from coattail.tracking.publishing.gather import PUBLISHED
@@ -126,6 +127,9 @@ def _check(names: list[str]) -> None:
             f"uncommitted edits: {tags.get('git.edits', 'no git here')}; experiments on other "
             "machines start from a commit, so commit first"
         )
+    own = own_standing()
+    if own is not None and own.stale:
+        raise ConfigError(f"{own.sentence}; make repro takes it in; then commit, and start again")
     twice = {name for name in names if names.count(name) > 1}
     refs = _git(Path.cwd(), "for-each-ref", "--format=%(refname)", "refs/exps").split()
     there = {ref.rsplit("/", 1)[-1] for ref in refs} & set(names)

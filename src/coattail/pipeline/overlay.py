@@ -15,6 +15,7 @@ from ruamel.yaml.comments import Comment, CommentedMap
 from coattail.config import PARAMS, read_yaml, suggestion
 from coattail.errors import ConfigError
 from coattail.files import atomic_file
+from coattail.pipeline.pointing import Own, point, settle
 
 CONF = Path("conf")
 SECTION = re.compile(r"^((?: |\w+: \{\}).*)\n(?=\w+:(?: +#| \{\}|$))", re.MULTILINE)
@@ -34,6 +35,10 @@ def available() -> dict[str, Path]:
     return found
 
 
+def known_datasets() -> set[str]:
+    return {name for name in available() if "/" not in name}
+
+
 def find(name: str) -> Path:
     overlays = available()
     if not overlays:
@@ -43,8 +48,11 @@ def find(name: str) -> Path:
     return overlays[name]
 
 
-def merge(name: str, data: str | None) -> tuple[str, str]:
-    """params.yaml as it is and as it would be with the overlay merged in and checked."""
+def merge(name: str, data: str | None, own: Own | None = None) -> tuple[str, str]:
+    """params.yaml as it is and as it would be with the overlay merged in and checked.
+
+    ``data`` is the folder or mirror that its files come from, ``own`` what was said of the folder.
+    """
     from coattail.pipeline.schema import check
 
     yaml = YAML()
@@ -58,19 +66,29 @@ def merge(name: str, data: str | None) -> tuple[str, str]:
     text_now = before
     for section in REPLACED:
         text_now = _splice(text_now, overlay_text, section)
-    content = yaml.load(text_now)
     overlay = yaml.load(overlay_text)
+    pointed = point(read_yaml(PARAMS), read_yaml(find(name)), data, own or Own(), known_datasets())
+    if "dataset" in overlay:
+        text_now = _splice(text_now, pointed.take_in, "take_in")
+    content = yaml.load(text_now)
     for section, values in overlay.items():
         if section not in REPLACED:
             _merge_section(content, section, _written_out(values))
-    if data is not None:
-        section = "vectors" if "vectors" in overlay else "dataset"
-        content[section]["source"] = data
+    for section, values in pointed.changes.items():
+        _set(content[section], values)
     text = io.StringIO()
     yaml.dump(content, text)
     check(YAML(typ="safe", pure=True).load(text.getvalue()), f"params.yaml with {name}")
     # A variant that is taken out takes the blank line behind it along.
     return before, ASTRAY.sub(r"\1  \2", SECTION.sub(r"\1\n\n", text.getvalue()))
+
+
+def _set(section: Any, values: dict[str, Any]) -> None:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            _set(section[key], value)
+        else:
+            section[key] = value
 
 
 def _null(representer: Any, _: None) -> Any:
@@ -131,22 +149,25 @@ def remove(content: Any, section: str, key: str) -> None:
         content[section] = {}  # the emptied one would be written with its comments, and not be YAML
 
 
-def diff(name: str, data: str | None) -> str:
+def diff(name: str, data: str | None, own: Own | None = None) -> str:
     """What `use` would change, as a unified diff."""
-    before, after = merge(name, data)
+    return _diff(name, *merge(name, data, own))
+
+
+def _diff(name: str, before: str, after: str) -> str:
     title = f"params.yaml with {name}"
     old, new = before.splitlines(), after.splitlines()
     return "\n".join(difflib.unified_diff(old, new, "params.yaml", title, lineterm=""))
 
 
-def use(name: str, data: str | None) -> str:
+def use(name: str, data: str | None, own: Own | None = None) -> str:
     """Write the merged params.yaml; return the difference (empty: nothing changed)."""
-    before, after = merge(name, data)
-    difference = diff(name, data)
+    before, after = merge(name, data, own)
     if before != after:
         with atomic_file(PARAMS) as path:
             path.write_text(after, encoding="utf-8")
-    return difference
+    settle(read_yaml(PARAMS), data)
+    return _diff(name, before, after)
 
 
 def describe() -> list[tuple[str, str]]:

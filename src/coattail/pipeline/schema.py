@@ -7,7 +7,7 @@ from typing import Any
 from coattail.config import parse, suggestion
 from coattail.data.augment import AugmentParams
 from coattail.data.corpus import PreprocessParams
-from coattail.data.dataset_params import DatasetParams, VectorsParams
+from coattail.data.dataset_params import NOTHING, OWN, DatasetParams, TakeInParams, VectorsParams
 from coattail.errors import ConfigError
 from coattail.evaluation import champion
 from coattail.evaluation.scoring import EvaluateParams
@@ -23,6 +23,7 @@ from coattail.pipeline.runner import RunSettings
 
 SECTIONS: dict[str, Any] = {
     "dataset": DatasetParams,
+    "take_in": TakeInParams,
     "vectors": VectorsParams,
     "preprocess": PreprocessParams,
     "build_plt": TreeParams,
@@ -64,7 +65,7 @@ def check(content: dict[str, Any], where: str = "params.yaml") -> None:
 
 
 def _section(name: str, value: Any, model: Any, where: str) -> list[str]:
-    if name not in VARIANTS:
+    if name not in (*VARIANTS, "take_in"):
         return _problems(value, model, f"{where}: {name}")
     if not isinstance(value, dict):
         return [f"{where}: {name}: wanted named variants (or {{}}), got {value!r}"]
@@ -99,6 +100,7 @@ def _references(content: dict[str, Any], where: str) -> list[str]:
                 if key not in section
             ]
     known = {f"{stage}@{name}" for stage in VARIANTS for name in content[stage] or {}}
+    found += _taken_in(content, where)
     for candidate in made.values():
         for address in candidate.made_by:
             if "@" in address and address not in known:
@@ -113,3 +115,20 @@ def _references(content: dict[str, Any], where: str) -> list[str]:
     if base is not None and base not in made:
         found.append(f"{where}: evaluate.base: no candidate {base!r}{suggestion(base, list(made))}")
     return found
+
+
+def _taken_in(content: dict[str, Any], where: str) -> list[str]:
+    """The folder in use is the one that is looked at."""
+    taken = content["dataset"].get("taken_in")
+    if taken is None:
+        return [f"{where}: dataset: taken_in has to be written out, since dvc.yaml reads it"]
+    wanted = [] if taken == NOTHING else [content["dataset"]["name"]]
+    named = list(content["take_in"] or {})
+    right = taken == NOTHING or taken == f"{OWN}/{wanted[0]}"
+    if right and named == wanted:
+        return []
+    return [
+        f"{where}: dataset.name {content['dataset']['name']!r}, dataset.taken_in {taken!r} and the "
+        f"entries {named} of take_in do not belong together; coattail use NAME --data FOLDER "
+        "writes all three"
+    ]

@@ -25,7 +25,12 @@ class Document(NamedTuple):
     complete: list[str] | None
 
 
-def documents(path: str | Path, format: str, separator: str = "|") -> Iterator[Document]:
+def documents(
+    path: str | Path,
+    format: str,
+    separator: str = "|",
+    columns: tuple[str, str] = ("text", "labels"),
+) -> Iterator[Document]:
     """The texts of a file, one at a time.
 
     Parameters
@@ -33,11 +38,12 @@ def documents(path: str | Path, format: str, separator: str = "|") -> Iterator[D
     path : file, plain or compressed (.gz, .xz)
     format : ``jsonl``, ``csv`` or ``pairs`` (see docs/data.md)
     separator : what stands between two labels in a csv cell
+    columns : names of the csv columns with the text and with the labels
     """
     path = Path(path)
     read = {"jsonl": _jsonl, "pairs": _pairs}.get(format)
     if format == "csv":
-        found = _csv(path, separator)
+        found = _csv(path, separator, columns)
     elif read is not None:
         found = read(path)
     else:
@@ -147,7 +153,7 @@ def _show(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _csv(path: Path, separator: str) -> Iterator[Document]:
+def _csv(path: Path, separator: str, wanted: tuple[str, str]) -> Iterator[Document]:
     # The default limit of 128 KiB per cell is shorter than many texts.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
     rows = csv.reader((text for _, text in lines(path, keep_ends=True)), strict=True)
@@ -167,7 +173,7 @@ def _csv(path: Path, separator: str) -> Iterator[Document]:
         if blank:
             fail(path, blank, "got an empty line between records; wanted one record per text")
         if columns is None:
-            columns = _csv_columns(path, line, row)
+            columns = _csv_columns(path, line, row, wanted)
             width = len(row)
             continue
         if len(row) != width:
@@ -183,14 +189,18 @@ def _csv(path: Path, separator: str) -> Iterator[Document]:
         )
 
 
-def _csv_columns(path: Path, line: int, header: list[str]) -> dict[str, int]:
+def _csv_columns(
+    path: Path, line: int, header: list[str], wanted: tuple[str, str]
+) -> dict[str, int]:
+    """Where the columns stand: text, labels, and id and complete where there are such."""
     found = [name.strip() for name in header]
-    if not {"text", "labels"} <= set(found):
-        fail(path, line, f"got the header {','.join(found)!r}; wanted columns text and labels")
-    known = [name for name in found if name in ("id", "text", "labels", "complete")]
-    if len(set(known)) < len(known):
+    if not set(wanted) <= set(found):
+        names = " and ".join(wanted)
+        fail(path, line, f"got the header {','.join(found)!r}; wanted columns {names}")
+    roles = {"text": wanted[0], "labels": wanted[1], "id": "id", "complete": "complete"}
+    if any(found.count(name) > 1 for name in roles.values()):
         fail(path, line, f"got a column twice in the header {','.join(found)!r}; wanted it once")
-    return {name: found.index(name) for name in known}
+    return {role: found.index(name) for role, name in roles.items() if name in found}
 
 
 def _split_labels(path: Path, line: int, key: str, cell: str, separator: str) -> list[str]:

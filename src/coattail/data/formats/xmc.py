@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -55,6 +56,14 @@ def read_xmc(path: str | Path) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     seconds = time.monotonic() - start
     log.info("read %s: %s texts, %s features, %s labels, %.1f s", path.name, *sizes, seconds)
     return X, Y
+
+
+def look(path: Path) -> None:
+    """Parse the header and the first chunk of rows; a broken promise is a DataError."""
+    with open_bytes(path) as file:
+        builder = _Builder(path, file.readline(200))
+        for block in islice(_blocks(path, file), 1):
+            builder.add(block)
 
 
 def _blocks(path: Path, file: IO[bytes]) -> Iterator[bytes]:
