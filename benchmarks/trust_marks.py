@@ -179,9 +179,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--worlds", type=int, default=200)
     arguments = parser.parse_args()
-    params: EvaluateParams = load(
-        "evaluate", EvaluateParams, arguments.data.parent / "params.yaml"
-    )
+    params: EvaluateParams = load("evaluate", EvaluateParams, arguments.data.parent / "params.yaml")
     rule = champion.rule(params.best, params.ks)
     valid, test = read(arguments.data, "valid"), read(arguments.data, "test")
     base = params.base or next(iter(test))
