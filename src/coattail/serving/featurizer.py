@@ -77,7 +77,7 @@ class Featurizer:
         return Ragged(indptr, np.array([i for row in rows for i in row], np.int32))
 
 
-class Batch:
+class NewTexts:
     """Some texts and what models read of them, each counted once however many models ask."""
 
     def __init__(self, texts: list[str], featurizer: Featurizer) -> None:
