@@ -19,7 +19,7 @@ from coattail.data.features import Features
 from coattail.errors import ConfigError, ModelError
 from coattail.evaluation.champion import Champion
 from coattail.pipeline.candidates import Candidate, candidates, chain_of
-from coattail.serving.featurizer import NewTexts, Featurizer
+from coattail.serving.featurizer import Featurizer, NewTexts
 
 LISTED = 100
 """Labels ranked before reranking and averaging, as in the pipeline."""
