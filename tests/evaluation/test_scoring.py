@@ -285,16 +285,28 @@ def test_front_keeps_what_nobody_beats_in_both() -> None:
     assert flags == {"a": True, "b": True, "c": False, "d": False, "e": True}
 
 
-def test_calibration_compares_the_mean_score_with_the_share_of_right_ones() -> None:
+def test_calibration_compares_the_mean_probability_with_the_share_of_right_ones() -> None:
     top = TopK(
         np.array([[0, 1], [1, 2]], np.int32), np.array([[0.9, 0.25], [1.0, 0.2]], np.float32)
     )
     Y = sp.csr_matrix(np.array([[1, 0, 0], [0, 0, 1]], np.float32))
     low, high = calibration(metrics.judge(top, Y), 2, EvaluateParams(calibration_bins=2))
     assert (low["bin"], low["predictions"], low["right"]) == ("0.00-0.50", 2, 50)
-    assert low["score"] == pytest.approx(22.5)
+    assert low["probability"] == pytest.approx(22.5)
     assert (high["predictions"], high["right"]) == (2, 50)
-    assert high["score"] == pytest.approx(95)
+    assert high["probability"] == pytest.approx(95)
+
+
+def test_calibration_of_a_reranked_list_is_that_of_its_probabilities() -> None:
+    labels = np.array([[0, 1], [1, 2]], np.int32)
+    scores = np.array([[9.0, 3.0], [0.2, 0.1]], np.float32)
+    likely = np.array([[0.25, 0.9], [0.2, 1.0]], np.float32)
+    Y = sp.csr_matrix(np.array([[1, 0, 0], [0, 0, 1]], np.float32))
+    judged = metrics.judge(TopK(labels, scores, "score", probability=likely), Y)
+    low, high = calibration(judged, 2, EvaluateParams(calibration_bins=2))
+    assert (low["probability"], low["right"]) == (pytest.approx(22.5), 50)
+    assert (high["probability"], high["right"]) == (pytest.approx(95), 50)
+    assert calibration(metrics.judge(TopK(labels, scores, "score"), Y), 2, FEW) == []
 
 
 def test_margins_have_no_calibration() -> None:
