@@ -17,7 +17,7 @@ def main(variant: str) -> None:
         test, test_texts = _ranked("test", params, features, model)
         Y = features.Y("valid")
         model.fit(valid, Y, features.counts, features.inverse_propensity, valid_texts)
-        model.predict(valid, valid.k, valid_texts).save(f"data/ranked/{variant}/valid.npz")
+        model.out_of_fold(valid.k).save(f"data/ranked/{variant}/valid.npz")
         if params.refit:
             model.refit(features.counts)
         model.save(f"data/models/{variant}")
