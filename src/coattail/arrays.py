@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from coattail.errors import DataError
 from coattail.files import atomic_file
 
-Kind = Literal["probability", "margin"]
+Kind = Literal["probability", "margin", "score"]
 
 
 @dataclass(frozen=True)
@@ -29,18 +30,25 @@ class TopK:
     scores : float32 (n, k)
         Never increasing along a row, equal scores in order of label id; -inf where the label is -1.
     kind : str
-        ``probability`` if scores lie in [0, 1] and act as such, else ``margin``.
+        ``probability`` if scores lie in [0, 1] and act as such; ``margin`` if they are distances
+        from a hyperplane at 0; ``score`` if they promise the order and nothing else.
     parts : float32 (n, k, m), or None
         What m rankings behind this one say of the label, each in [0, 1] and 0 where a ranking does
         not list it. An average keeps them for whoever can learn more from them than their mean.
+    probability : float32 (n, k), or None
+        How likely each label is where the scores do not say it (a reranking orders by something
+        else): in [0, 1], in any order along the row, 0 where the label is -1.
     """
 
     labels: NDArray[np.int32]
     scores: NDArray[np.float32]
     kind: Kind = "probability"
     parts: NDArray[np.float32] | None = None
+    probability: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise DataError(f"TopK of kind {self.kind!r}; wanted {', '.join(get_args(Kind))}")
         if self.labels.shape != self.scores.shape or self.labels.ndim != 2:
             raise DataError(
                 f"TopK wants two (n, k) arrays, got {self.labels.shape} and {self.scores.shape}"
@@ -48,6 +56,15 @@ class TopK:
         if self.parts is not None and self.parts.shape[:-1] != self.labels.shape:
             raise DataError(
                 f"TopK wants parts of shape {(*self.labels.shape, 'm')}, got {self.parts.shape}"
+            )
+        if self.probability is None:
+            return
+        if self.kind == "probability":
+            raise DataError("TopK of kind probability: its scores are the probabilities; give one")
+        if self.probability.shape != self.labels.shape:
+            raise DataError(
+                f"TopK wants probabilities of shape {self.labels.shape}, "
+                f"got {self.probability.shape}"
             )
 
     @property
@@ -58,23 +75,38 @@ class TopK:
     def k(self) -> int:
         return self.labels.shape[1]
 
+    @property
+    def confidence(self) -> NDArray[np.float32] | None:
+        """Stated probability of every label, (n, k), 0 for padding; None if the list has none."""
+        if self.kind == "probability":
+            return np.where(self.labels < 0, np.float32(0), self.scores)
+        return self.probability
+
     def head(self, k: int) -> TopK:
         """The first k columns, padded when there are fewer."""
-        parts = None if self.parts is None else self.parts[:, :k]
         if k <= self.k:
-            return TopK(self.labels[:, :k], self.scores[:, :k], self.kind, parts)
+            return self._each(lambda array: array[:, :k])
         more = (0, 0), (0, k - self.k)
-        return TopK(
-            np.pad(self.labels, more, constant_values=-1),
-            np.pad(self.scores, more, constant_values=-np.inf),
-            self.kind,
-            None if parts is None else np.pad(parts, (*more, (0, 0))),
-        )
+        longer = self._each(lambda array: np.pad(array, (*more, (0, 0))[: array.ndim]))
+        longer.labels[:, self.k :], longer.scores[:, self.k :] = -1, -np.inf
+        return longer
 
     def rows(self, rows: NDArray | slice) -> TopK:
         """The rankings of some of the texts."""
-        parts = None if self.parts is None else self.parts[rows]
-        return TopK(self.labels[rows], self.scores[rows], self.kind, parts)
+        return self._each(lambda array: array[rows])
+
+    def copy(self) -> TopK:
+        """A ranking with arrays of its own, so that those it was cut from can go."""
+        return self._each(np.copy)
+
+    def _each(self, change: Callable[[NDArray], NDArray]) -> TopK:
+        """The same change to every array."""
+        arrays: dict[str, Any] = {
+            name: change(array)
+            for name in ("labels", "scores", "parts", "probability")
+            if (array := getattr(self, name)) is not None
+        }
+        return replace(self, **arrays)
 
     def to_csr(self, n_labels: int) -> sp.csr_matrix:
         """Scores as a sparse (n, n_labels) matrix; a stored zero stays stored."""
@@ -95,6 +127,11 @@ class TopK:
             raise DataError("TopK: a prediction has a score that is not finite")
         if np.any(self.scores[:, 1:] > self.scores[:, :-1]):
             raise DataError("TopK: scores increase along a row; wanted best first")
+        if (p := self.probability) is not None:
+            if not np.all((p >= 0) & (p <= 1)):
+                raise DataError("TopK: a probability is not in [0, 1]")
+            if np.any(p[~real]):
+                raise DataError("TopK: padding (-1) has a probability; wanted 0")
         if n_labels is not None and self.labels.size and self.labels.max() >= n_labels:
             raise DataError(f"TopK: label {self.labels.max()} but there are {n_labels} labels")
         return self
@@ -106,8 +143,8 @@ class TopK:
         with atomic_file(path) as temporary, open(temporary, "wb") as file:
             arrays: dict[str, Any] = {"labels": self.labels, "scores": self.scores}
             arrays["kind"] = np.array(self.kind)
-            if self.parts is not None:
-                arrays["parts"] = self.parts
+            beside = {"parts": self.parts, "probability": self.probability}
+            arrays |= {name: array for name, array in beside.items() if array is not None}
             np.savez(file, **arrays)
 
     @staticmethod
@@ -115,10 +152,11 @@ class TopK:
         try:
             with np.load(path, allow_pickle=False) as z:
                 kind: Any = str(z["kind"])
-                return TopK(z["labels"], z["scores"], kind, z.get("parts"))
+                beside = z.get("parts"), z.get("probability")
+                return TopK(z["labels"], z["scores"], kind, *beside)
         except FileNotFoundError:
             raise DataError(f"{path} is missing; dvc repro makes it") from None
-        except (KeyError, ValueError, OSError) as error:
+        except (KeyError, ValueError, OSError, DataError) as error:
             raise DataError(f"{path} is not a saved ranking: {error}") from None
 
 

@@ -59,7 +59,9 @@ def test_a_candidate_is_drawn_beside_the_base(name):
 
 
 def test_a_candidate_with_probabilities_gets_a_third_panel():
-    rows = [{"candidate": "full", "bin": "0.0-0.1", "score": 5.0, "right": 6.0, "predictions": 9}]
+    rows = [
+        {"candidate": "full", "bin": "0.0-0.1", "probability": 5.0, "right": 6.0, "predictions": 9}
+    ]
     (figure,) = plots.of_candidate(evaluation(calibration=rows), "full").values()
     assert len(figure.axes) == 3
     (other,) = plots.of_candidate(evaluation(calibration=rows), "empty").values()

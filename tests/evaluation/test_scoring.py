@@ -285,16 +285,16 @@ def test_front_keeps_what_nobody_beats_in_both() -> None:
     assert flags == {"a": True, "b": True, "c": False, "d": False, "e": True}
 
 
-def test_calibration_compares_the_mean_score_with_the_share_of_right_ones() -> None:
+def test_calibration_compares_the_mean_probability_with_the_share_of_right_ones() -> None:
     top = TopK(
         np.array([[0, 1], [1, 2]], np.int32), np.array([[0.9, 0.25], [1.0, 0.2]], np.float32)
     )
     Y = sp.csr_matrix(np.array([[1, 0, 0], [0, 0, 1]], np.float32))
     low, high = calibration(metrics.judge(top, Y), 2, EvaluateParams(calibration_bins=2))
     assert (low["bin"], low["predictions"], low["right"]) == ("0.00-0.50", 2, 50)
-    assert low["score"] == pytest.approx(22.5)
+    assert low["probability"] == pytest.approx(22.5)
     assert (high["predictions"], high["right"]) == (2, 50)
-    assert high["score"] == pytest.approx(95)
+    assert high["probability"] == pytest.approx(95)
 
 
 def test_margins_have_no_calibration() -> None:

@@ -229,17 +229,27 @@ def clean(dry_run: bool) -> None:
 @click.option("--model", metavar="FOLDER", help="Ask a bundle, as add-label writes, instead.")
 @click.option("-k", default=5, show_default=True, help="Labels per text.")
 def tag(texts: tuple[str, ...], candidate: str | None, model: str | None, k: int) -> None:
-    """Tag TEXTS (or lines of standard input) with a trained candidate."""
+    """Tag TEXTS (or lines of standard input) with a trained candidate.
+
+    The number before a label is its probability, or its margin where the candidate states no
+    probabilities. Labels stand in the candidate's order, which a reranking takes from more than
+    the probability.
+    """
     from coattail.serving.tagger import Tagger
 
     if candidate and model:
         raise click.UsageError("give --candidate or --model, not both")
     tagger = Tagger.of_bundle(model) if model else Tagger.of_workspace(candidate)
     lines = list(texts) or [line.rstrip("\n") for line in sys.stdin]
-    for text, found in zip(lines, tagger.tag(lines, k), strict=True):
+    tagged = tagger.tag(lines, k)
+    for number, (text, found) in enumerate(zip(lines, tagged, strict=True), 1):
         click.echo(text if len(text) <= 90 else f"{text[:87]}...")
-        for label, score in found:
-            click.echo(f"  {score:6.3f}  {label}")
+        for label, score, probability in found.tags:
+            click.echo(f"  {score if probability is None else probability:6.3f}  {label}")
+        if not found.known:
+            click.echo(f"text {number}: {tagger.unknown_words}", err=True)
+    if tagged and not any(found.known for found in tagged):
+        sys.exit(1)
 
 
 @main.command("add-label")

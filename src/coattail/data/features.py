@@ -5,6 +5,7 @@ tokens/{train,valid,test}/    ragged token ids              tokens/vocabulary.tx
 labels/{train,valid,test}/    CSR folder of ones            labels/names.txt, counts.npy,
                               inverse_propensity.npy, propensity.json, bands.npy
 labels/complete/{...}/        the complete labels, only of a generated corpus
+tokenizer.json                which rule cut the texts into words (text.TOKENIZER)
 texts/{train,valid,test}.jsonl.gz   id and text, for the report, for explanation, and for
                               models with a pre-trained encoder
 stats.json
@@ -80,6 +81,12 @@ class Features:
     def vocabulary(self) -> list[str]:
         """Words of the token ids; 0 is padding and 1 the unknown word."""
         return _lines(self.folder / "tokens" / "vocabulary.txt")
+
+    @cached_property
+    def tokenizer(self) -> int:
+        """Which rule cut the texts into words; the first one left no note."""
+        path = self.folder / "tokenizer.json"
+        return int(json.loads(path.read_text())["version"]) if path.exists() else 1
 
     @property
     def n_labels(self) -> int:

@@ -15,6 +15,7 @@ from coattail.arrays import save_csr, save_ragged
 from coattail.data import corpus, dataset_plots
 from coattail.data.corpus import Corpus, PreprocessParams
 from coattail.data.formats.word_vectors import read_vectors
+from coattail.data.text import TOKENIZER
 from coattail.errors import DataError
 from coattail.files import atomic_folder
 from coattail.labels import frequency
@@ -86,6 +87,7 @@ def _texts_per_label(data: Corpus) -> NDArray[np.int64]:
 def _save(folder: Path, data: Corpus) -> None:
     (folder / "tfidf").mkdir()
     np.save(folder / "tfidf" / "idf.npy", data.idf)
+    (folder / "tokenizer.json").write_text(json.dumps({"version": TOKENIZER}) + "\n")
     for split, part in data.splits.items():
         save_csr(folder / "tfidf" / split, part.X)
         save_ragged(folder / "tokens" / split, part.tokens)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +16,17 @@ from numpy.typing import NDArray
 
 from coattail.arrays import Ragged, unit_rows
 
-# Runs of letters, digits and underscores of any script; what stands between them is dropped.
-TOKEN = re.compile(r"\w+")
+# Which rule cuts texts into words: a new number whenever some text is cut otherwise than before.
+TOKENIZER = 2
+
+_WORD = re.compile(r"\w+")
+# Joiners and variation selectors change how a word looks, not which word it is.
+_UNSEEN_CLASS = "\u034f\u180b-\u180f\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_UNSEEN = re.compile(f"[{_UNSEEN_CLASS}]")
+# Where Unicode has marks: on the first plane from here on, and on the second.
+_NEAR, _FAR = range(0x300, 0x10000), range(0x10000, 0x20000)
+_BEYOND = "\U00010000-\U0010ffff"  # all planes but the first
+_ASCII = bytes(range(128))
 
 PAD, UNK = 0, 1
 SPECIAL = ("<pad>", "<unk>")  # no token can be called so: < is no word character
@@ -26,8 +37,59 @@ _BLOCK = 1 << 22  # tokens handled at once
 
 
 def tokenize(text: str) -> list[str]:
-    """Lower-case words of a text, in order."""
-    return TOKEN.findall(text.lower())
+    """Lower-case words of a text, in order.
+
+    A word is a run of letters, digits and underscores of any script, with the combining marks that
+    follow them (vowel signs, points, accents). Composed and decomposed spellings are one word
+    (NFC), with joiners or without; what stands between words is dropped.
+    """
+    text = text.lower()
+    if text.isascii() or _is_simple(text):
+        return _WORD.findall(text)
+    return _word_with_marks().findall(spelling(text))
+
+
+def spelling(text: str) -> str:
+    """The one spelling of what looks the same: composed (NFC), without what only joins letters."""
+    return text if text.isascii() else unicodedata.normalize("NFC", _UNSEEN.sub("", text))
+
+
+def _is_simple(text: str) -> bool:
+    """Whether the text is in NFC and has nothing but characters that are words or not.
+
+    Most texts are and have, and this looks only at what is not ASCII, so it costs next to nothing.
+    """
+    beyond = text.encode("utf-8", "surrogatepass").translate(None, _ASCII)
+    rest = beyond.decode("utf-8", "surrogatepass")
+    return not _special().search(rest) and unicodedata.is_normalized("NFC", rest)
+
+
+@cache
+def _special() -> re.Pattern[str]:
+    """Marks and what is unseen; of characters beyond the first plane any, to be quick."""
+    return re.compile(f"[{_marks(_NEAR)}{_UNSEEN_CLASS}{_BEYOND}]")
+
+
+@cache
+def _word_with_marks() -> re.Pattern[str]:
+    near, far = _marks(_NEAR), _marks(_FAR)
+    # `re` finds a character of the first plane in a table, but tries ranges of others one by one.
+    # So these wait behind a look ahead.
+    return re.compile(rf"\w[\w{near}]*(?:(?=[{_BEYOND}])[{far}]+[\w{near}]*)*")
+
+
+def is_mark(character: str) -> bool:
+    """Whether a character combines with the one before it and belongs to its word."""
+    # Enclosing marks (a circle, a keycap) make symbols, not words.
+    return unicodedata.category(character) in ("Mn", "Mc")
+
+
+def _marks(codes: range) -> str:
+    """The marks of a part of Unicode as ranges of a character class."""
+    found = [code for code in codes if is_mark(chr(code))]
+    starts = [code for code in found if not is_mark(chr(code - 1))]
+    ends = [code for code in found if not is_mark(chr(code + 1))]
+    return "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends, strict=True))
 
 
 def title(text: str) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import Kind, TopK, as_csr, parts
+from coattail.arrays import TopK, as_csr, parts
 from coattail.errors import DataError
 from coattail.labels.frequency import BANDS
 
@@ -46,10 +46,10 @@ class Hits(NamedTuple):
     row: NDArray[np.int64]
     rank: NDArray[np.int64]  # 0 for the best
     label: NDArray[np.int32]
-    score: NDArray[np.float32]
+    claim: NDArray[np.float32]  # see `claims`
 
     def where(self, keep: NDArray[np.bool_]) -> Hits:
-        return Hits(self.row[keep], self.rank[keep], self.label[keep], self.score[keep])
+        return Hits(self.row[keep], self.rank[keep], self.label[keep], self.claim[keep])
 
 
 class LabelCounts(NamedTuple):
@@ -71,6 +71,8 @@ class Judged:
     ----------
     topk : TopK
         The ranking, (n, any width).
+    claims : float32 (n, any width)
+        What thresholds are held against, see `claims`.
     Y : CSR (n, L)
         The truth.
     hits : Hits
@@ -80,6 +82,7 @@ class Judged:
     """
 
     topk: TopK
+    claims: NDArray[np.float32]
     Y: sp.csr_matrix
     hits: Hits
     positives: NDArray[np.int64]
@@ -118,8 +121,10 @@ class Judged:
         return Ratio(_floats(np.bincount(hits, minlength=self.n)), _floats(true))
 
     def micro_f1(self, threshold: float) -> Ratio:
-        """Twice the hits over predictions plus true labels, per text."""
-        hits = np.bincount(self.hits.row[self.hits.score >= threshold], minlength=self.n)
+        """Twice the hits over predictions plus true labels, per text; NaN without a threshold."""
+        if math.isnan(threshold):
+            return Ratio(np.full(self.n, math.nan), _floats(self.positives))
+        hits = np.bincount(self.hits.row[self.hits.claim >= threshold], minlength=self.n)
         asked = self._above(threshold).sum(axis=1) + self.positives
         return Ratio(_floats(2 * hits), _floats(asked))
 
@@ -129,9 +134,9 @@ class Judged:
         return self._counts(labels[labels >= 0], self.hits.rank < k)
 
     def label_counts_above(self, threshold: float) -> LabelCounts:
-        """Per label among predictions that score at least the threshold."""
+        """Per label among predictions that claim at least the threshold."""
         predicted = self.topk.labels[self._above(threshold)]
-        return self._counts(predicted, self.hits.score >= threshold)
+        return self._counts(predicted, self.hits.claim >= threshold)
 
     def _counts(self, predicted: NDArray[np.int32], hit: NDArray[np.bool_]) -> LabelCounts:
         size = self.Y.shape[1]
@@ -139,7 +144,7 @@ class Judged:
         return LabelCounts(np.bincount(predicted, minlength=size), hits, self.true)
 
     def _above(self, threshold: float) -> NDArray[np.bool_]:
-        return (self.topk.scores >= threshold) & (self.topk.labels >= 0)
+        return (self.claims >= threshold) & (self.topk.labels >= 0)
 
 
 @dataclass(frozen=True)
@@ -243,8 +248,9 @@ def judge(
         why = reasons[int(complaints[bad])]
         raise DataError(f"row {bad} of the ranking {why}: {labels[bad].tolist()[:20]}")
     row, rank = np.divmod(np.flatnonzero(hits), max(topk.k, 1))
-    found = Hits(row, rank, labels[row, rank], topk.scores[row, rank])
-    return Judged(topk, Y, found, np.diff(p.indptr), _floats(weights), variant)
+    said = claims(topk)
+    found = Hits(row, rank, labels[row, rank], said[row, rank])
+    return Judged(topk, said, Y, found, np.diff(p.indptr), _floats(weights), variant)
 
 
 def ranked(
@@ -271,21 +277,28 @@ def macro_f1(topk: TopK, Y: sp.csr_matrix, threshold: float) -> float:
     return _macro_f1(judge(topk, Y).label_counts_above(threshold))
 
 
-def fixed_threshold(kind: Kind) -> float:
-    """Probability 0.5, or the separating hyperplane itself for margins."""
-    return 0.5 if kind == "probability" else 0.0
+def claims(topk: TopK) -> NDArray[np.float32]:
+    """What a threshold is held against, (n, k): the stated probability, or else the score."""
+    return topk.scores if topk.confidence is None else topk.confidence
+
+
+def fixed_threshold(topk: TopK) -> float:
+    """Probability 0.5, or the separating hyperplane of margins; NaN for scores that only order."""
+    if topk.confidence is not None:
+        return 0.5
+    return 0.0 if topk.kind == "margin" else math.nan
 
 
 def choose_threshold(topk: TopK, Y: sp.csr_matrix) -> float:
-    """The score that gives the best micro-F1, of equals the highest; the fixed one without hits."""
+    """The claim that gives the best micro-F1, of equals the highest; the fixed one without hits."""
     judged = judge(topk, Y)
-    # Only the score of a hit can be the best place to stop: going lower adds wrong predictions.
-    tried, times = np.unique(judged.hits.score, return_counts=True)
-    if not len(tried):
-        return fixed_threshold(topk.kind)
+    # Only the claim of a hit can be the best place to stop: going lower adds wrong predictions.
+    tried, times = np.unique(judged.hits.claim, return_counts=True)
+    if not len(tried) or math.isnan(fixed_threshold(topk)):
+        return fixed_threshold(topk)
     hits = np.cumsum(times[::-1])[::-1]
-    scores = np.sort(topk.scores[topk.labels >= 0])
-    predicted = len(scores) - np.searchsorted(scores, tried, "left")
+    said = np.sort(judged.claims[topk.labels >= 0])
+    predicted = len(said) - np.searchsorted(said, tried, "left")
     f1 = 2 * hits / (predicted + judged.positives.sum())
     return float(tried[np.flatnonzero(f1 == f1.max())[-1]])
 
@@ -351,10 +364,13 @@ def by_group(
     return [t if f else dict.fromkeys(t, math.nan) for t, f in zip(tables, filled, strict=True)]
 
 
+_CUT = ("micro_f1", "macro_f1")  # metrics of the predictions above a threshold
+
+
 def _by_label(
     judged: Judged, group: NDArray, n_groups: int, ks: Sequence[int], threshold: float | None
 ) -> list[dict[str, float]]:
-    cuts = {"": fixed_threshold(judged.topk.kind)}
+    cuts = {"": fixed_threshold(judged.topk)}
     cuts |= {} if threshold is None else {"_tuned": threshold}
     at = {f"_at_{k}": judged.label_counts(k) for k in ks}
     above = {suffix: judged.label_counts_above(cut) for suffix, cut in cuts.items()}
@@ -363,10 +379,12 @@ def _by_label(
         *(("micro_f1", _micro_f1, above), ("macro_f1", _macro_f1, above)),
     )
     groups = [np.flatnonzero(group == g) for g in range(n_groups)]
-    return [
+    tables = [
         {m + suffix: f(counts.of(labels)) for m, f, t in measures for suffix, counts in t.items()}
         for labels in groups
     ]
+    unknown = {m + suffix for suffix, cut in cuts.items() if math.isnan(cut) for m in _CUT}
+    return [table | dict.fromkeys(unknown & set(table), math.nan) for table in tables]
 
 
 def improvement(

@@ -120,9 +120,9 @@ def _recall_of_bins(axes: Any, evaluation: Evaluation, pair: list[Any], k: int) 
 
 def _calibration(axes: Any, rows: Sequence[Row]) -> None:
     axes.plot([0, 100], [0, 100], "--", color=QUIET, lw=1)
-    x, y = [r["score"] for r in rows], [r["right"] for r in rows]
+    x, y = [r["probability"] for r in rows], [r["right"] for r in rows]
     axes.plot(x, y, "o-", color=OWN, ms=4, lw=1.5)
-    axes.set_xlabel("score, percent")
+    axes.set_xlabel("probability, percent")
     axes.set_ylabel("right, percent")
     axes.set_title("calibration", loc="left", color=INK, fontsize=10)
 

@@ -55,7 +55,7 @@ class EvaluateParams(Params):
     bins: Annotated[tuple[int, ...], Field(strict=False)] = EDGES
     """Largest training frequency of each bin but the last."""
     calibration_bins: int = Field(10, ge=2, le=100)
-    """Bins of the score in the reliability table."""
+    """Bins of the probability in the reliability table."""
 
     @field_validator("ks", "bins")
     @classmethod
@@ -132,7 +132,7 @@ def headline(ks: Sequence[int]) -> list[str]:
     return [*names, *(f"{m}_at_{k}" for m in ("rp", "tail_recall", "coverage")), *_F1]
 
 
-# Of the thresholds only the tuned one suits every candidate: reranked scores are no probabilities.
+# Of the thresholds the tuned one suits every candidate: not all probabilities are calibrated.
 _F1 = ("micro_f1_tuned", "macro_f1_tuned")
 
 
@@ -281,7 +281,7 @@ def _compared(
     ratios = {f"{m}_at_{i}": judged.ratio(m, i) for m, i in ranked}
     for g, band in enumerate(BANDS):
         ratios[f"{band}_recall_at_{k}"] = judged.group_recall(k, bands == g)
-    ratios["micro_f1"] = judged.micro_f1(metrics.fixed_threshold(judged.topk.kind))
+    ratios["micro_f1"] = judged.micro_f1(metrics.fixed_threshold(judged.topk))
     ratios["micro_f1_tuned"] = judged.micro_f1(threshold)
     return ratios
 
@@ -302,15 +302,15 @@ def _against_complete(
 
 
 def calibration(judged: metrics.Judged, k: int, params: EvaluateParams) -> list[Row]:
-    """Of the first k predictions of every text: how often a score of about s was right.
+    """Of the first k predictions of every text: how often a probability of about p was right.
 
-    Empty bins are left out; there is no table for margins, which do not claim to be probabilities.
+    Empty bins are left out; a ranking that states no probabilities (margins) has no table.
     """
-    if judged.topk.kind != "probability":
+    if judged.topk.confidence is None:
         return []
-    bins, scores = params.calibration_bins, judged.topk.scores[:, :k]
-    said = scores[judged.topk.labels[:, :k] >= 0].astype(np.float64)
-    right = judged.hits.score[judged.hits.rank < k].astype(np.float64)
+    bins, real = params.calibration_bins, judged.topk.labels[:, :k] >= 0
+    said = judged.claims[:, :k][real].astype(np.float64)
+    right = judged.hits.claim[judged.hits.rank < k].astype(np.float64)
     bin_of, right_bin = (np.clip((s * bins).astype(int), 0, bins - 1) for s in (said, right))
     count = np.bincount(bin_of, minlength=bins)
     total, hits = np.bincount(bin_of, said, bins), np.bincount(right_bin, minlength=bins)
@@ -318,7 +318,7 @@ def calibration(judged: metrics.Judged, k: int, params: EvaluateParams) -> list[
         {
             "bin": f"{b / bins:.2f}-{(b + 1) / bins:.2f}",
             "predictions": int(count[b]),
-            "score": 100 * float(total[b] / count[b]),
+            "probability": 100 * float(total[b] / count[b]),
             "right": 100 * float(hits[b] / count[b]),
         }
         for b in np.flatnonzero(count)
@@ -419,7 +419,7 @@ def _plots(ks: Sequence[int]) -> dict[str, tuple[str, list[str]]]:
         "front": ("front", ["candidate", *pairs, "on_front"]),
         "recall_by_frequency": ("bins", ["candidate", "bin", "order", f"recall_at_{k}"]),
         "bands": ("bands", ["candidate", "band", "order", *alone]),
-        "calibration": ("calibration", ["candidate", "bin", "score", "right", "predictions"]),
+        "calibration": ("calibration", ["candidate", "bin", "probability", "right", "predictions"]),
     }
 
 

@@ -30,7 +30,7 @@ def reorder_top5(
 
     Returns
     -------
-    TopK (n, k) of kind margin; a score is minus the rank.
+    TopK (n, k) of kind score; a score is minus the rank.
     """
     top = topk.head(k)
     q = np.append(inverse_propensity, -np.inf)[top.labels]  # padding (-1) reads the last entry
@@ -46,4 +46,4 @@ def reorder_top5(
         labels[found, rank] = top.labels[found, chosen[found]]
         left[rows, chosen] = False
     scores = np.where(labels >= 0, -np.arange(k, dtype=np.float32), np.float32(-np.inf))
-    return TopK(labels, scores.astype(np.float32), "margin")
+    return TopK(labels, scores.astype(np.float32), "score")

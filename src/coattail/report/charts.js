@@ -121,12 +121,12 @@ const CHARTS = {
     const traces = shown.map((c) => {
       const points = NUMBERS.calibration[c].points;
       return line(c, points.map((p) => p[0]), points.map((p) => p[1]), { customdata: points.map((p) => p[2]),
-        hovertemplate: "score %{x:.2f}, right %{y:.2f} of %{customdata:,}<extra>%{fullData.name}</extra>" });
+        hovertemplate: "probability %{x:.2f}, right %{y:.2f} of %{customdata:,}<extra>%{fullData.name}</extra>" });
     });
     traces.unshift({ type: "scatter", mode: "lines", x: [0, 100], y: [0, 100], hoverinfo: "skip",
       line: { color: style("--muted"), dash: "dot", width: 1.5 } });
     return [traces, layout({ height: 420,
-      xaxis: { range: [-2, 102], title: { text: "score, percent" } },
+      xaxis: { range: [-2, 102], title: { text: "probability, percent" } },
       yaxis: { range: [-2, 102], title: { text: narrow ? "right" : "answers that were right, percent" } } })];
   },
   training() {

@@ -132,8 +132,7 @@ def _write_csv(path: Path, columns: list[str], rows: list[Row]) -> None:
 
 def _first(path: Path, k: int) -> TopK:
     """The first k columns alone, so that a dozen rankings fit in memory."""
-    top = TopK.load(path).head(k)
-    return TopK(top.labels.copy(), top.scores.copy(), top.kind)
+    return replace(TopK.load(path).head(k), parts=None).copy()
 
 
 def _curve(features: Features) -> dict[str, list[int]]:

@@ -32,6 +32,7 @@ class Prediction:
     label: int
     score: float
     hit: bool
+    probability: float | None = None
     words: tuple[tuple[str, float], ...] = ()
 
 
@@ -94,8 +95,10 @@ def _in_turn(queues: dict[str, list[int]], n: int) -> list[tuple[str, int]]:
 
 def said(top: TopK, row: int, k: int, true: tuple[int, ...]) -> list[Prediction]:
     """The first k labels of a row."""
-    pairs = zip(top.labels[row, :k].tolist(), top.scores[row, :k].tolist(), strict=True)
-    return [Prediction(label, score, label in true) for label, score in pairs if label >= 0]
+    shown = top.rows(slice(row, row + 1)).head(min(k, top.k))
+    likely = [None] * shown.k if shown.confidence is None else shown.confidence[0].tolist()
+    columns = zip(shown.labels[0].tolist(), shown.scores[0].tolist(), likely, strict=True)
+    return [Prediction(label, s, label in true, p) for label, s, p in columns if label >= 0]
 
 
 def read_texts(features: Features, rows: list[int]) -> dict[int, tuple[str, str]]:

@@ -192,8 +192,11 @@ def _said(content: Content, one: Prediction) -> str:
     why = f'<small title="{weights}">{words}</small>' if words else ""
     band = content.bands[one.label]
     mark = "<b>✓</b> " if one.hit else ""
+    said = f"score {one.score:.2f}"
+    if one.probability is not None:
+        said = f"probability {one.probability:.2f}"
     return (
-        f'<td class="{"hit" if one.hit else "miss"}" title="score {one.score:.2f}">{mark}'
+        f'<td class="{"hit" if one.hit else "miss"}" title="{said}">{mark}'
         f'<span class="{band}">{escape(content.names[one.label])}</span>{why}</td>'
     )
 
@@ -218,9 +221,10 @@ def notes(content: Content) -> dict[str, str]:
         "Coverage: the share of the band's labels found at least once.",
         "front_note": f"P@{k} asks for right answers, PSP@{k} weights rare ones up. A candidate is "
         "on the front (ringed) if no other is better in both.",
-        "calibration_note": f"Of the first {k} answers with a score of about s, how many were "
-        "right? A line below the diagonal promises too much; the mean gap sums it up in points. "
-        "Margins and reranked scores promise no probability and have no line."
+        "calibration_note": f"Of the first {k} answers with a probability of about p, how many "
+        "were right? A line below the diagonal promises too much; the mean gap sums it up in "
+        "points. Margins promise no probability and have no line. A reranked candidate orders by "
+        "something else; its line is that of the probability beside its scores."
         if content.evaluation.tables["calibration"]
         else "The scores of all candidates are margins, which promise no probability.",
         "labels_note": f"Recall: of the test texts with the label, the share that have it among "

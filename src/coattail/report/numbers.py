@@ -118,19 +118,14 @@ def _groups(
 
 
 def _calibration(rows: list[Row], content: Content) -> dict[str, Any]:
-    """Position of a candidate -> points (score, right, predictions) and the mean gap.
-
-    Reranked scores lie between 0 and 1 but order labels, they promise nothing: no points.
-    """
+    """Position of a candidate -> points (probability, right, predictions) and the mean gap."""
     found = {}
-    for position, (name, candidate) in enumerate(content.candidates.items()):
-        if candidate.stage == "rerank":
-            continue
+    for position, name in enumerate(content.candidates):
         own = [row for row in rows if row["candidate"] == name]
         total = sum(row["predictions"] for row in own)
         if total:
-            gaps = [row["predictions"] * abs(row["score"] - row["right"]) for row in own]
-            points = [[row["score"], row["right"], row["predictions"]] for row in own]
+            gaps = [row["predictions"] * abs(row["probability"] - row["right"]) for row in own]
+            points = [[row["probability"], row["right"], row["predictions"]] for row in own]
             found[str(position)] = {"points": points, "gap": sum(gaps) / total}
     return found
 

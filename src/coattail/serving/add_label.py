@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from coattail.data.features import Features
-from coattail.data.text import UNK
+from coattail.data.text import UNK, is_mark, spelling
 from coattail.errors import DataError, ModelError
 from coattail.files import atomic_folder
 from coattail.models.linear.ovr import Ovr
@@ -137,4 +137,5 @@ def _grow_linear(model: Any, tagger: Tagger, new: sp.csr_matrix) -> None:
 
 
 def _slug(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", name).strip("-") or "label"
+    plain = "".join(c if is_mark(c) else re.sub(r"[^\w.-]", " ", c) for c in spelling(name))
+    return "-".join(plain.split()).strip("-") or "label"

@@ -24,6 +24,8 @@ def bundle(folder: str | Path, name: str, known: dict[str, Candidate], data: Pat
         ):
             (out / "features" / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(data / "features" / path, out / "features" / path)
+        if (note := data / "features" / "tokenizer.json").exists():  # else by the first rule
+            shutil.copy(note, out / "features")
         content = {
             "candidate": name,
             "chain": {

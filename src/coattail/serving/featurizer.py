@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from coattail.arrays import Ragged
 from coattail.data import text
 from coattail.data.features import Features
+from coattail.errors import ModelError
+
+FIRST_RULE = re.compile(r"\w+")
+"""How words were cut before they kept their marks (text.TOKENIZER 1)."""
 
 
 class Featurizer:
     """Words of new texts as the pipeline would have counted them."""
 
     def __init__(self, features: Features) -> None:
+        if features.tokenizer > text.TOKENIZER:
+            raise ModelError(
+                f"{features.folder} was made by a newer coattail (tokenizer "
+                f"{features.tokenizer}, here {text.TOKENIZER}); install that version"
+            )
+        self._folder, self._by_first_rule = features.folder, features.tokenizer == 1
         self._column = {word: i for i, word in enumerate(features.words)}
         self._token = {word: i for i, word in enumerate(features.vocabulary)}
         self._idf = features.idf
@@ -26,7 +39,7 @@ class Featurizer:
         """L2-normalised tf-idf rows, (n, words)."""
         indptr, indices, counts = [0], [], []
         for document in texts:
-            columns = self._columns(text.tokenize(document))
+            columns = self._columns(self._words(document))
             if self._titles:
                 columns += self._columns(text.title(document), text.IN_TITLE)
             found = Counter(columns)
@@ -39,6 +52,17 @@ class Featurizer:
         )
         return text.tfidf(counted, self._idf)
 
+    def _words(self, document: str) -> list[str]:
+        """The words of a text, unless the features have been made of other ones."""
+        words = text.tokenize(document)
+        if self._by_first_rule and words != FIRST_RULE.findall(document.lower()):
+            raise ModelError(
+                f"{self._folder} was made when words were cut at combining marks, and this text "
+                f"would now be cut otherwise: {document[:60]!r}; run dvc repro, and make the "
+                "bundle again if it is one"
+            )
+        return words
+
     def _columns(self, words: list[str], before: str = "") -> list[int]:
         grams = list(words)
         for n in range(2, self._ngrams + 1):
@@ -48,8 +72,31 @@ class Featurizer:
 
     def tokens(self, texts: list[str]) -> Ragged:
         """Token ids; an unknown word and an empty text become UNK."""
-        rows = [
-            [self._token.get(w, text.UNK) for w in text.tokenize(t)] or [text.UNK] for t in texts
-        ]
+        rows = [[self._token.get(w, text.UNK) for w in self._words(t)] or [text.UNK] for t in texts]
         indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
         return Ragged(indptr, np.array([i for row in rows for i in row], np.int32))
+
+
+class Batch:
+    """Some texts and what models read of them, each counted once however many models ask."""
+
+    def __init__(self, texts: list[str], featurizer: Featurizer) -> None:
+        self.texts, self._featurizer = texts, featurizer
+
+    @cached_property
+    def tfidf(self) -> sp.csr_matrix:
+        return self._featurizer.tfidf(self.texts)
+
+    @cached_property
+    def tokens(self) -> Ragged:
+        return self._featurizer.tokens(self.texts)
+
+    def known_to(self, reads: str) -> NDArray[np.bool_]:
+        """Of which texts a model knows a word at all, if it reads tfidf, tokens or texts."""
+        if reads == "tfidf":
+            return np.diff(self.tfidf.indptr) > 0
+        if reads == "tokens":
+            known = np.concatenate([[0], np.cumsum(self.tokens.values != text.UNK)])
+            return np.diff(known[self.tokens.indptr]) > 0
+        # Word pieces: there is one for nearly everything.
+        return np.array([bool(one.strip()) for one in self.texts], np.bool_)

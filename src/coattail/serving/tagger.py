@@ -9,17 +9,39 @@ from __future__ import annotations
 import json
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from coattail.arrays import TopK
 from coattail.data.features import Features
 from coattail.errors import ConfigError, ModelError
 from coattail.evaluation.champion import Champion
 from coattail.pipeline.candidates import Candidate, candidates, chain_of
-from coattail.serving.featurizer import Featurizer
+from coattail.serving.featurizer import Batch, Featurizer
 
 LISTED = 100
 """Labels ranked before reranking and averaging, as in the pipeline."""
+
+
+class Tag(NamedTuple):
+    """A label of a text.
+
+    Labels come by falling score. The probability is the confidence to read; it may be in another
+    order (a reranked candidate), or not be there (a candidate whose scores are margins).
+    """
+
+    label: str
+    score: float
+    probability: float | None
+
+
+class Tagged(NamedTuple):
+    """The labels of a text, best first; none if the candidate knows no word of it."""
+
+    tags: list[Tag]
+    known: bool
 
 
 class Tagger:
@@ -74,35 +96,58 @@ class Tagger:
 
     def rank(self, texts: list[str], k: int) -> TopK:
         """The k best labels of every text."""
-        return self._rank(self.name, texts).head(k)
+        return self._rank(self.name, Batch(texts, self._featurizer)).head(k)
 
-    def tag(self, texts: list[str], k: int) -> list[list[tuple[str, float]]]:
-        """Names and scores of the k best labels of every text."""
-        names, top = self._features.label_names, self.rank(texts, k)
+    def tag(self, texts: list[str], k: int) -> list[Tagged]:
+        """The k best labels of every text by name."""
+        batch = Batch(texts, self._featurizer)
+        known, top = self._knows(self.name, batch), self._rank(self.name, batch).head(k)
         return [
-            [
-                (names[label], float(score))
-                for label, score in zip(ls, ss, strict=True)
-                if label >= 0
-            ]
-            for ls, ss in zip(top.labels, top.scores, strict=True)
+            Tagged(
+                self._tags(top.rows(slice(row, row + 1))) if known[row] else [], bool(known[row])
+            )
+            for row in range(len(texts))
         ]
 
-    def _rank(self, name: str, texts: list[str]) -> TopK:
+    @property
+    def unknown_words(self) -> str:
+        """What to say of a text without a known word, and what helps."""
+        return (
+            f"{self.name} knows no word of it and gives no labels; write more of it, in the words "
+            f"of the training texts ({self.folder / 'features' / 'tokens' / 'vocabulary.txt'})"
+        )
+
+    def _tags(self, one: TopK) -> list[Tag]:
+        names = self._features.label_names
+        likely = [None] * one.k if one.confidence is None else one.confidence[0].tolist()
+        columns = zip(one.labels[0].tolist(), one.scores[0].tolist(), likely, strict=True)
+        return [Tag(names[label], score, p) for label, score, p in columns if label >= 0]
+
+    def _knows(self, name: str, batch: Batch) -> NDArray[np.bool_]:
+        """Of which texts a candidate knows a word: one of those it is made from has to."""
+        candidate = self.chain[name]
+        if candidate.stage in ("ensemble", "rerank"):
+            known = [self._knows(source, batch) for source in candidate.sources]
+            return np.any(known, axis=0)
+        return batch.known_to(self._reads(name))
+
+    def _rank(self, name: str, batch: Batch) -> TopK:
         candidate, model = self.chain[name], self.model(name)
+        sources = [self._rank(source, batch) for source in candidate.sources]
         match candidate.stage:
-            case "train_linear":
-                top: TopK = model.predict(self._featurizer.tfidf(texts), LISTED)
             case "ensemble":
-                first, second = (self._rank(source, texts) for source in candidate.sources)
-                top = model.predict(first, second, LISTED)
+                top: TopK = model.predict(*sources, LISTED)
             case "rerank":
-                top = model.predict(self._rank(candidate.sources[0], texts), LISTED, texts)
-            case _ if getattr(model, "reads", "tokens") == "texts":
-                top = model.predict(texts, LISTED)
+                top = model.predict(*sources, LISTED, batch.texts)
             case _:
-                top = model.predict(self._featurizer.tokens(texts), LISTED)
+                top = model.predict(getattr(batch, self._reads(name)), LISTED)
         return top
+
+    def _reads(self, name: str) -> str:
+        """What a model reads that is not made from others: tfidf, tokens or texts."""
+        if self.chain[name].stage == "train_linear":
+            return "tfidf"
+        return getattr(self.model(name), "reads", "tokens")
 
     def model(self, name: str) -> Any:
         """The trained model of a candidate of the chain."""

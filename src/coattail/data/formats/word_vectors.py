@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coattail.data.formats.lines import fail, lines
-from coattail.data.text import PAD, SPECIAL
+from coattail.data.text import PAD, SPECIAL, spelling
 from coattail.errors import DataError
 
 log = logging.getLogger("coattail")
@@ -45,7 +45,7 @@ def read_vectors(
         if dimension is None:
             dimension = max(text.count(" "), 1)
         word, numbers = _parts(path, line, text, dimension)
-        row = place.get(word)
+        row = place.get(spelling(word))
         if row is not None and row not in found:
             found[row] = _values(path, line, word, numbers)
     if dimension is None:

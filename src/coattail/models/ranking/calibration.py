@@ -53,11 +53,15 @@ def hinge_probability(margins: NDArray) -> Floats:
 
 
 def probabilities(topk: TopK) -> Floats:
-    """Scores (n, k) as probabilities, 0 where there is no label."""
-    scores = topk.scores.astype(np.float64)
-    if topk.kind == "margin":
-        scores = hinge_probability(scores)
-    return np.where(topk.labels < 0, 0.0, np.clip(scores, 0, 1))
+    """What a ranking says of its labels as probabilities (n, k), 0 where there is no label."""
+    if topk.confidence is not None:
+        return np.clip(topk.confidence.astype(np.float64), 0, 1)
+    if topk.kind == "score":
+        raise DataError(
+            "the ranking has scores that promise an order alone, and no probabilities beside them; "
+            "take a ranking with margins or probabilities"
+        )
+    return np.where(topk.labels < 0, 0.0, hinge_probability(topk.scores))
 
 
 def true_places(topk: TopK, Y: sp.csr_matrix) -> NDArray[np.bool_]:
@@ -223,10 +227,9 @@ class Calibration:
 
 def _scale(topk: TopK) -> Floats:
     """Scores on a scale without ends: margins as they are, probabilities as log-odds."""
-    scores = np.where(topk.labels < 0, 0, topk.scores).astype(np.float64)
     if topk.kind == "margin":
-        return np.clip(scores, -10, 10)
-    p = np.clip(scores, 1e-6, 1 - 1e-6)
+        return np.clip(np.where(topk.labels < 0, 0, topk.scores).astype(np.float64), -10, 10)
+    p = np.clip(probabilities(topk), 1e-6, 1 - 1e-6)
     return np.asarray(np.log(p / (1 - p)))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import TopK, best_first
+from coattail.arrays import TopK
 from coattail.config import parse
 from coattail.errors import DataError, ModelError
 from coattail.files import atomic_folder
@@ -38,8 +38,7 @@ def apply(topk: TopK, weights: NDArray, k: int) -> TopK:
     Parameters
     ----------
     topk : TopK
-        Probabilities, or margins, which are mapped by ``exp(-max(0, 1 - s)^2)``; equal products
-        above margin 1 stay in order of margin.
+        Probabilities, or margins, which are mapped by ``exp(-max(0, 1 - s)^2)``.
     weights : float (L,)
         Not negative; a label of weight 0 is dropped.
     k : int
@@ -47,7 +46,8 @@ def apply(topk: TopK, weights: NDArray, k: int) -> TopK:
 
     Returns
     -------
-    TopK of kind ``probability``: products divided by the largest weight, so within [0, 1].
+    TopK of kind ``score``: the products, and beside them the probabilities as they were. Equal
+    products keep the order of the list that came.
     """
     return _sort(topk, probabilities(topk), weights, weights, k)
 
@@ -205,15 +205,32 @@ class Reranker:
 
 
 def _sort(topk: TopK, eta: Floats, first: NDArray, rest: NDArray, k: int) -> TopK:
-    """Best by ``eta * first`` at rank one, the others by ``eta * rest``."""
+    """Best by ``eta * first`` at rank one, the others by ``eta * rest``; equals as they came."""
     place = np.maximum(topk.labels, 0)
-    top = max(float(rest.max(initial=0)), 1e-30)
     labels = np.where((rest[place] > 0) & (topk.labels >= 0), topk.labels, -1)
-    scores = (eta * rest[place] / top).astype(np.float32)
+    gain = np.where(labels >= 0, eta * rest[place], -np.inf)
+    key = gain.copy()
     if not np.array_equal(first, rest) and labels.size:
-        # Lift the winner of rank one just above the best of the rest.
         winner = np.argmax(np.where(labels >= 0, eta * first[place], -1.0), axis=1)
-        row = np.arange(len(labels))
-        best = np.where(labels >= 0, scores, 0).max(axis=1)
-        scores[row, winner] = np.nextafter(best, np.float32(2), dtype=np.float32)
-    return best_first(labels, scores, k, "probability")
+        key[np.arange(topk.n), winner] = np.inf
+    order = np.argsort(-key, axis=1, kind="stable")
+    labels, gain, eta = (np.take_along_axis(a, order, 1) for a in (labels, gain, eta))
+    found = TopK(
+        labels,
+        _falling(gain, labels >= 0),
+        "score",
+        probability=np.where(labels >= 0, eta, 0).astype(np.float32),
+    )
+    return found.head(k)
+
+
+def _falling(gain: Floats, real: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Scores that keep the order of the columns: the gain, or a step below the one before."""
+    scores = gain.astype(np.float32)
+    if not scores.size:
+        return scores
+    scores[:, 0] = scores.max(axis=1)  # of the winner of rank one, whatever its gain
+    for column in range(1, scores.shape[1]):
+        below = np.nextafter(scores[:, column - 1], np.float32(-np.inf))
+        scores[:, column] = np.minimum(scores[:, column], below)
+    return np.where(real, scores, np.float32(-np.inf))

@@ -18,7 +18,13 @@ def log_bundle(bundle: Path, example: str) -> str:
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
     from mlflow.types.schema import Array, Object, Property
 
-    row = Object([Property("label", DataType.string), Property("score", DataType.double)])
+    row = Object(
+        [
+            Property("label", DataType.string),
+            Property("score", DataType.double),
+            Property("probability", DataType.double, required=False),
+        ]
+    )
     signature = ModelSignature(
         inputs=Schema([ColSpec(DataType.string, "text")]),
         outputs=Schema([ColSpec(Array(row))]),

@@ -1,15 +1,23 @@
-"""A candidate as an MLflow model: texts in, labels and scores out (loaded by MLflow as code)."""
+"""A candidate as an MLflow model: texts in, labels out (loaded by MLflow as code)."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import mlflow
 from mlflow.pyfunc import PythonModel
 
+log = logging.getLogger("coattail")
+
 
 class TextTagger(PythonModel):
-    """Input: a column ``text``. Params: ``k``. Output: a list of {label, score} per text."""
+    """Input: a column ``text``. Params: ``k``. Output: per text a list of labels, best first.
+
+    A label is {label, score, probability}: the score orders, the probability is the confidence to
+    read (None where the candidate has margins). A text of which the candidate knows no word has no
+    labels, and a warning in the log.
+    """
 
     def load_context(self, context: Any) -> None:
         from coattail.serving.tagger import Tagger
@@ -20,7 +28,10 @@ class TextTagger(PythonModel):
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
         k = int((params or {}).get("k", 5))
         tagged = self.tagger.tag([str(text) for text in model_input["text"]], k)
-        return [[{"label": label, "score": score} for label, score in row] for row in tagged]
+        for row, found in enumerate(tagged):
+            if not found.known:
+                log.warning("text %d: %s", row, self.tagger.unknown_words)
+        return [[tag._asdict() for tag in found.tags] for found in tagged]
 
 
 mlflow.models.set_model(TextTagger())
