@@ -12,6 +12,9 @@ All maps see a ranking only, (n, k) labels and scores, so any model's output wil
                broken line, and products of any two
     boosted    small trees on the score, the frequency, the rank, the best score, the names and what
                every ranking behind this one says of the label (TopK.parts)
+
+A fitted map keeps the mass: over the entries of its fit the probabilities sum to the hits. It may
+be flat or make scores equal; whoever sorts by it keeps the order of the list that came.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ READS_NAMES: tuple[Name, ...] = ("names", "boosted")
 # Above margin 1 the map of the hinge is flat. This slope keeps labels there in order of margin; it
 # is too small to outweigh any real difference between two labels' weights.
 SLOPE = 1e-3
-# A calibrated probability stays inside these, so that a product with weights keeps its order.
+# A calibrated probability stays inside these, so that its product with a weight is never 0.
 LOW, HIGH = 1e-9, 1 - 1e-6
 # Ranks that a fit looks at: the top of a list decides, the far end is noise a thousand times over.
 FIT_RANKS = 50
