@@ -50,6 +50,11 @@ class Clone:
         assert done.returncode == code, f"{' '.join(words)} gave {done.returncode}:\n{output}"
         return output
 
+    def some_text(self) -> str:
+        """Two words that candidates know: without one they give no labels."""
+        listed = self.folder / "data" / "features" / "tokens" / "vocabulary.txt"
+        return " ".join(listed.read_text(encoding="utf-8").split()[2:4])
+
     def dvc(self, *words: str, code: int = 0) -> str:
         return self.run("dvc", *words, code=code)
 

@@ -62,6 +62,71 @@ def test_head_cuts_and_pads():
     assert top.head(3).kind == "margin"
 
 
+def reranked():
+    """Scores that order, probabilities in another order beside them, and one padded place."""
+    return TopK(
+        np.array([[3, 1, -1], [2, 0, 1]], np.int32),
+        np.array([[7.0, -2.0, -np.inf], [0.5, 0.5, 0.1]], np.float32),
+        "score",
+        probability=np.array([[0.25, 1.0, 0.0], [0.0, 0.5, 0.75]], np.float32),
+    )
+
+
+def test_probabilities_beside_the_scores_are_cut_padded_and_copied_with_them():
+    top = reranked().validate(4)
+    assert top.head(2).probability.tolist() == [[0.25, 1.0], [0.0, 0.5]]
+    longer = top.head(4).validate(4)
+    assert longer.probability[:, 3].tolist() == [0, 0]
+    assert longer.labels[:, 3].tolist() == [-1, -1]
+    assert np.isneginf(longer.scores[:, 3]).all()
+    assert top.rows(slice(1, 2)).probability.tolist() == [[0.0, 0.5, 0.75]]
+    assert not np.shares_memory(top.copy().probability, top.probability)
+
+
+def test_probabilities_are_saved_where_there_are_any(tmp_path):
+    for name, top in (("with", reranked()), ("without", TopK(*(2 * [np.zeros((1, 0))])))):
+        top.save(tmp_path / f"{name}.npz")
+    again = TopK.load(tmp_path / "with.npz")
+    assert again.kind == "score"
+    assert again.probability.dtype == np.float32
+    np.testing.assert_array_equal(again.probability, reranked().probability)
+    with np.load(tmp_path / "without.npz") as content:
+        assert "probability" not in content.files
+    assert TopK.load(tmp_path / "without.npz").probability is None
+
+
+def test_confidence_is_the_stated_probability_whatever_orders_the_list():
+    labels, scores = np.array([[1, -1]], np.int32), np.array([[0.5, -np.inf]], np.float32)
+    assert TopK(labels, scores).confidence.tolist() == [[0.5, 0]]
+    assert TopK(labels, scores, "margin").confidence is None
+    assert TopK(labels, scores, "score").confidence is None
+    assert reranked().confidence.tolist() == reranked().probability.tolist()
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [(0, 1.5, "not in"), (0, -0.1, "not in"), (0, np.nan, "not in"), (2, 0.5, "padding")],
+)
+def test_validate_names_a_probability_that_is_none(column, value, message):
+    top = reranked()
+    top.probability[0, column] = value
+    with pytest.raises(DataError, match=message):
+        top.validate(4)
+
+
+def test_probabilities_that_cannot_be_are_refused(tmp_path):
+    labels, scores = np.zeros((1, 1), np.int32), np.ones((1, 1), np.float32)
+    with pytest.raises(DataError, match="its scores are the probabilities"):
+        TopK(labels, scores, "probability", probability=scores)
+    with pytest.raises(DataError, match="probabilities of shape"):
+        TopK(labels, scores, "score", probability=scores[0])
+    with pytest.raises(DataError, match="kind 'votes'; wanted probability, margin, score"):
+        TopK(labels, scores, "votes")
+    np.savez(tmp_path / "votes.npz", labels=labels, scores=scores, kind=np.array("votes"))
+    with pytest.raises(DataError, match=r"votes.npz is not a saved ranking: .*kind 'votes'"):
+        TopK.load(tmp_path / "votes.npz")
+
+
 def test_to_csr_and_back_is_the_same_ranking():
     top = TopK(
         np.array([[3, 0, -1], [-1, -1, -1]], np.int32),

@@ -3,6 +3,9 @@
 import gzip
 import lzma
 import math
+import re
+import sys
+import unicodedata
 
 import numpy as np
 import pytest
@@ -39,8 +42,84 @@ def test_tokens_are_lower_case_runs_of_word_characters(given_text, tokens):
 def test_no_token_is_empty_or_holds_a_separator(given_text):
     for token in text.tokenize(given_text):
         assert token
-        assert all(c.isalnum() or c == "_" for c in token)
+        assert token[0].isalnum() or token[0] == "_"
+        assert all(c.isalnum() or c == "_" or text.is_mark(c) for c in token)
         assert len(token.split()) == 1
+
+
+@pytest.mark.parametrize(
+    ("given_text", "tokens"),
+    [
+        ("हिन्दी में लिखा।", ["हिन्दी", "में", "लिखा"]),
+        ("தமிழ் மொழி", ["தமிழ்", "மொழி"]),
+        ("ภาษาไทย ข้าวหอม", ["ภาษาไทย", "ข้าวหอม"]),  # no blanks between words: a run is one token
+        ("Cafe\u0301 re\u0301sume\u0301s", ["café", "résumés"]),
+        ("Ελλα\u0301δα Й ж\u0301", ["ελλάδα", "й", "ж\u0301"]),
+        ("שָׁלוֹם, עולם", ["שָׁלוֹם", "עולם"]),
+        ("السَّلَامُ عليكم", ["السَّلَامُ", "عليكم"]),
+        ("मी\u200dठा क्\u200dष می\u200cخواهم", ["मीठा", "क्ष", "میخواهم"]),
+        ("one\u200btwo", ["one", "two"]),  # a blank of no width is a blank
+        ("İstanbul", ["i\u0307stanbul"]),  # lower case has a mark of its own
+        ("𑄇𑄋𑄴 𑀩𑁆𑀭", ["𑄇𑄋𑄴", "𑀩𑁆𑀭"]),  # marks beyond the first plane
+        ("5\ufe0f\u20e3 ❤\ufe0f", ["5"]),  # emoji, as before
+        ("\u0301abc =\u0338 x", ["abc", "x"]),  # a mark without a letter is no word
+    ],
+)
+def test_combining_marks_belong_to_their_word(given_text, tokens):
+    assert text.tokenize(given_text) == [unicodedata.normalize("NFC", token) for token in tokens]
+
+
+LETTERS = "aé\u0301İßΣσk\u212aΩ\u2126हि\u094dीத\u0bcdก้שׁا\u064eمي\u200c\u200d\ufe0f각"
+LETTERS += "\u1100\u1161\u11a8𑄇𑄴_7 -।"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(st.text(LETTERS, max_size=20), st.text(max_size=20)))
+def test_composed_and_decomposed_texts_have_the_same_words(given_text):
+    forms = {unicodedata.normalize(form, given_text) for form in ("NFC", "NFD")}
+    assert len({tuple(text.tokenize(form)) for form in forms}) == 1
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(st.text(LETTERS, max_size=20), st.text(max_size=20)))
+def test_words_equal_a_slow_walk_over_the_characters(given_text):
+    words, word = [], ""
+    for c in [*unicodedata.normalize("NFC", text.spelling(given_text.lower())), " "]:
+        if c.isalnum() or c == "_" or (word and unicodedata.category(c) in ("Mn", "Mc")):
+            word += c
+        elif word:
+            words, word = [*words, word], ""
+    assert text.tokenize(given_text) == words
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Mn", "Mc", "Cs"]), max_size=30))
+def test_a_composed_text_without_marks_is_cut_as_ever(given_text):
+    lower = unicodedata.normalize("NFC", given_text).lower()
+    plain = "".join(
+        c for c in lower if unicodedata.category(c)[0] != "M" and c not in "\u200c\u200d"
+    )
+    if unicodedata.is_normalized("NFC", plain):
+        assert text.tokenize(plain) == re.findall(r"\w+", plain.lower())
+
+
+def test_every_mark_and_every_letter_of_unicode_is_where_it_belongs():
+    for code in range(0x80, sys.maxunicode + 1):
+        c = chr(code)
+        if unicodedata.category(c) == "Cs" or text.spelling(c) != c:
+            continue  # no character, or spelled otherwise
+        if text.is_mark(c):
+            assert text.tokenize(f"a{c}b") == [unicodedata.normalize("NFC", f"a{c}b")], hex(code)
+        elif not (c.isalnum() or c == "_"):
+            assert text.tokenize(f"a{c}b") == ["a", "b"], hex(code)
+
+
+def test_a_word_vector_is_found_in_any_spelling_of_its_word(tmp_path):
+    path = tmp_path / "vectors.txt"
+    path.write_text("cafe\u0301 1 2\nमी\u200dठा 3 4\n", encoding="utf-8")
+    vectors, found = read_vectors(path, ["<pad>", "<unk>", "café", "मीठा"], seed=0)
+    assert found == 2
+    assert vectors[2:].tolist() == [[1, 2], [3, 4]]
 
 
 def test_an_encoder_numbers_words_in_order_of_first_sight():

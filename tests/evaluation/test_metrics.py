@@ -181,6 +181,33 @@ def test_margins_are_cut_at_the_hyperplane() -> None:
     assert result["micro_f1"] == percent(2 * 1 / (2 + 2))
 
 
+def test_a_reranked_list_is_cut_by_its_probabilities_in_any_order_of_the_list() -> None:
+    plain = ranking([[0, 1, 2], [3, 1, 0]], [[0.9, 0.6, 0.2], [0.8, 0.3, 0.1]])
+    order, Y = [2, 1, 0], truth([[0, 2], [1]], 4)
+    scores = np.array([[40.0, 2.0, 0.5]] * 2, np.float32)
+    turned = TopK(plain.labels[:, order], scores, "score", probability=plain.scores[:, order])
+    assert metrics.choose_threshold(turned, Y) == metrics.choose_threshold(plain, Y)
+    for name in ("micro_f1", "macro_f1", "micro_f1_tuned", "macro_f1_tuned"):
+        before, after = (
+            metrics.score(top, Y, np.ones(4), np.zeros(4, np.int8), threshold=0.25)[name]
+            for top in (plain, turned)
+        )
+        assert before == after
+    # Above 0.5: labels 0, 1 and 3; one hit, three true labels.
+    assert metrics.micro_f1(turned, Y, metrics.fixed_threshold(turned)) == percent(2 / 6)
+
+
+def test_scores_that_only_order_have_no_threshold_and_no_f1() -> None:
+    top, Y = ranking([[0, 1]], [[5.0, 3.0]], kind="score"), truth([[0]], 2)
+    chosen = metrics.choose_threshold(top, Y)
+    assert math.isnan(chosen)
+    result = metrics.score(top, Y, np.ones(2), np.zeros(2, np.int8), threshold=chosen)
+    assert result["p_at_1"] == 100
+    for name in ("micro_f1", "macro_f1", "micro_f1_tuned", "head_macro_f1"):
+        assert math.isnan(result[name])
+    assert math.isnan(metrics.judge(top, Y).micro_f1(chosen).percent)
+
+
 # --- borders -------------------------------------------------------------------------------------
 
 

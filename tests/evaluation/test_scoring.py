@@ -297,6 +297,18 @@ def test_calibration_compares_the_mean_probability_with_the_share_of_right_ones(
     assert high["probability"] == pytest.approx(95)
 
 
+def test_calibration_of_a_reranked_list_is_that_of_its_probabilities() -> None:
+    labels = np.array([[0, 1], [1, 2]], np.int32)
+    scores = np.array([[9.0, 3.0], [0.2, 0.1]], np.float32)
+    likely = np.array([[0.25, 0.9], [0.2, 1.0]], np.float32)
+    Y = sp.csr_matrix(np.array([[1, 0, 0], [0, 0, 1]], np.float32))
+    judged = metrics.judge(TopK(labels, scores, "score", probability=likely), Y)
+    low, high = calibration(judged, 2, EvaluateParams(calibration_bins=2))
+    assert (low["probability"], low["right"]) == (pytest.approx(22.5), 50)
+    assert (high["probability"], high["right"]) == (pytest.approx(95), 50)
+    assert calibration(metrics.judge(TopK(labels, scores, "score"), Y), 2, FEW) == []
+
+
 def test_margins_have_no_calibration() -> None:
     top = TopK(np.zeros((1, 1), np.int32), np.ones((1, 1), np.float32), "margin")
     assert calibration(metrics.judge(top, sp.csr_matrix([[1.0]])), 1, FEW) == []

@@ -106,7 +106,7 @@ def test_an_edited_tree_is_flagged_and_its_difference_kept(done, tmp_path):
     (edited.folder / "mlflow.db").unlink()
     edited.edit({"rerank.dismec-rerank": {"strategy": "learned", "calibration": "names"}})
     edited.dvc("repro")
-    words = ["tag", "--candidate", "dismec-rerank", "-k", "2", "some words"]
+    words = ["tag", "--candidate", "dismec-rerank", "-k", "2", edited.some_text()]
     assert len(edited.run("coattail", *words).splitlines()) == 3
     text = edited.run("coattail", "lineage", "dismec-rerank")
     assert "DIRTY: params.yaml differed from the commit" in text
@@ -134,7 +134,7 @@ def test_an_archive_opens_into_a_project_where_nothing_runs(done, archive, tmp_p
     assert opened.results() == done.results()
     assert "Running stage" not in opened.dvc("repro")
     assert "dismec-rerank" in opened.run("coattail", "leaderboard")
-    assert len(opened.run("coattail", "tag", "-k", "2", "some words").splitlines()) == 3
+    assert len(opened.run("coattail", "tag", "-k", "2", opened.some_text()).splitlines()) == 3
     assert "now shows 2 candidates" in opened.run("coattail", "sync")
     assert "already" in opened.run("coattail", "sync")
     here = {run.info.run_name: run.data.metrics["psp_at_5"] for run in done.runs("candidate")}

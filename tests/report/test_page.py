@@ -28,7 +28,7 @@ from coattail.pipeline.candidates import candidates
 from coattail.pipeline.result_params import ReportParams
 from coattail.report import page, terminal
 from coattail.report.collect import Content, collect, write_plots
-from coattail.report.examples import choose, read_texts
+from coattail.report.examples import choose, read_texts, said
 from coattail.report.explanations import Explainer
 from coattail.report.findings import findings, verdicts
 from coattail.report.label_table import label_table
@@ -172,11 +172,21 @@ def test_numbers_are_those_of_the_evaluation(content):
     assert sum(wins) == content.evaluation.summary["texts"]
 
 
-def test_only_probabilities_have_a_reliability_curve(content):
+def test_what_states_probabilities_has_a_reliability_curve(content):
     shown = {NAMES[int(position)] for position in numbers(content)["calibration"]}
     assert "lines" not in shown, "margins"
-    assert "again" not in shown, "reranked scores"
-    assert {"branches", "attention", "cnn"} <= shown
+    assert {"branches", "attention", "cnn", "again"} <= shown
+
+
+def test_an_example_says_probability_where_there_is_one():
+    labels, scores = np.array([[4, 2, -1]], np.int32), np.array([[3.0, 1.0, -np.inf]], np.float32)
+    likely = np.array([[0.25, 0.75, 0.0]], np.float32)
+    with_one = said(TopK(labels, scores, "score", probability=likely), 0, 3, (2,))
+    assert [(one.label, one.hit, one.probability) for one in with_one] == [
+        (4, False, 0.25),
+        (2, True, 0.75),
+    ]
+    assert [one.probability for one in said(TopK(labels, scores, "margin"), 0, 9, ())] == [None] * 2
 
 
 def test_training_curves_come_from_the_run_records(content):

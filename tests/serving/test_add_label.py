@@ -106,7 +106,7 @@ def test_an_added_label_is_given_by_tag_and_dvc_outputs_stay(workspace, tmp_path
     tagged = run("tag", "--model", str(grown), "-k", "5", "cat ship sail purr cat ship")
     assert "cat ships" in tagged.output
     assert len(tagged.output.strip().splitlines()) == 6  # the text and all five labels
-    assert Tagger.of_bundle(grown).tag(["bread oven flour"], 1)[0][0][0] == "bread"
+    assert Tagger.of_bundle(grown).tag(["bread oven flour"], 1)[0].tags[0].label == "bread"
 
 
 def test_scores_of_the_other_labels_stay(workspace, tmp_path):
@@ -115,15 +115,20 @@ def test_scores_of_the_other_labels_stay(workspace, tmp_path):
     folder, number = add_label("httn", "new", FRESH, tmp_path / "grown")
     assert number == 4
     for old, new in zip(before, Tagger.of_bundle(folder).tag(texts, 5), strict=True):
-        scores = dict(new)
-        assert all(scores[name] == pytest.approx(score, rel=1e-4) for name, score in old)
+        scores = {tag.label: tag.score for tag in new.tags}
+        assert all(scores[tag.label] == pytest.approx(tag.score, rel=1e-4) for tag in old.tags)
+
+
+def test_a_folder_keeps_the_marks_of_its_label(workspace):
+    folder, _ = add_label("httn", "हिन्दी/Café", FRESH)
+    assert folder.name == "httn+हिन्दी-Café"
 
 
 def test_a_second_label_goes_on_top_of_the_first(workspace, tmp_path):
     first, _ = add_label("httn", "one", FRESH, tmp_path / "one")
     second, number = add_label(str(first), "two", ["star bread comet oven"], tmp_path / "two")
     assert number == 5
-    names = {name for name, _ in Tagger.of_bundle(second).tag(["star bread"], 9)[0]}
+    names = {tag.label for tag in Tagger.of_bundle(second).tag(["star bread"], 9)[0].tags}
     assert names == {*TOPICS, "one", "two"}
     assert Features(second / "features").label_names[4:] == ["one", "two"]
 

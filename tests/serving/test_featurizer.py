@@ -5,10 +5,13 @@ import json
 import numpy as np
 import pytest
 
+from coattail.data import text
 from coattail.data.corpus import PreprocessParams
 from coattail.data.features import Features
 from coattail.data.preprocess import prepare
 from coattail.errors import ModelError
+from coattail.pipeline.candidates import Candidate
+from coattail.serving.bundle import bundle
 from coattail.serving.featurizer import Featurizer
 from coattail.serving.tagger import Tagger
 
@@ -74,3 +77,40 @@ def test_no_texts_give_no_rows(features):
 def test_a_folder_that_is_no_bundle_is_refused(tmp_path):
     with pytest.raises(ModelError, match="not a coattail bundle"):
         Tagger.of_bundle(tmp_path)
+
+
+def by_the_first_rule(features):
+    """The same features as a version before left them, without a note of how words were cut."""
+    (features.folder / "tokenizer.json").unlink()
+    return Features(features.folder)
+
+
+def test_features_of_the_first_rule_serve_texts_that_it_cut_rightly(features):
+    expected = Featurizer(features).tfidf(TEXTS)
+    found = Featurizer(by_the_first_rule(features)).tfidf([*TEXTS, "the cat in a café"])
+    np.testing.assert_array_equal(found[: len(TEXTS)].toarray(), expected.toarray())
+
+
+@pytest.mark.parametrize("document", ["the cat sat, हिन्दी", "a cafe\u0301 and a cat"])
+def test_features_of_the_first_rule_refuse_a_text_that_is_cut_otherwise_now(features, document):
+    Featurizer(features).tokens([document])
+    old = Featurizer(by_the_first_rule(features))
+    for read in (old.tfidf, old.tokens):
+        with pytest.raises(ModelError, match=r"words were cut at combining marks.*run dvc repro"):
+            read([document])
+
+
+def test_features_of_a_newer_rule_are_refused(features):
+    (features.folder / "tokenizer.json").write_text('{"version": 99}')
+    with pytest.raises(ModelError, match="made by a newer coattail"):
+        Featurizer(Features(features.folder))
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_bundle_tells_by_which_rule_its_words_were_cut(features, tmp_path, noted):
+    if not noted:
+        features = by_the_first_rule(features)
+    (tmp_path / "models" / "ovr").mkdir(parents=True)
+    known = {"ovr": Candidate("ovr", "train_linear", "", (), (), ())}
+    made = bundle(tmp_path / "bundle", "ovr", known, tmp_path)
+    assert Features(made / "features").tokenizer == (text.TOKENIZER if noted else 1)

@@ -55,9 +55,9 @@ def spelling(text: str) -> str:
 
 
 def _is_simple(text: str) -> bool:
-    """Whether the text is in NFC and has nothing but characters that are words or not.
+    """Whether the text is in NFC and holds no mark, joiner or variation selector.
 
-    Most texts are and have, and this looks only at what is not ASCII, so it costs next to nothing.
+    That goes for most texts. Only what is not ASCII is looked at, so it costs next to nothing.
     """
     beyond = text.encode("utf-8", "surrogatepass").translate(None, _ASCII)
     rest = beyond.decode("utf-8", "surrogatepass")

@@ -279,7 +279,8 @@ def macro_f1(topk: TopK, Y: sp.csr_matrix, threshold: float) -> float:
 
 def claims(topk: TopK) -> NDArray[np.float32]:
     """What a threshold is held against, (n, k): the stated probability, or else the score."""
-    return topk.scores if topk.confidence is None else topk.confidence
+    stated = topk.confidence
+    return topk.scores if stated is None else stated
 
 
 def fixed_threshold(topk: TopK) -> float:

@@ -20,7 +20,7 @@ FIRST_RULE = re.compile(r"\w+")
 
 
 class Featurizer:
-    """Words of new texts as the pipeline would have counted them."""
+    """Words of new texts as the pipeline would have counted them; lists are read when needed."""
 
     def __init__(self, features: Features) -> None:
         if features.tokenizer > text.TOKENIZER:
@@ -28,12 +28,23 @@ class Featurizer:
                 f"{features.folder} was made by a newer coattail (tokenizer "
                 f"{features.tokenizer}, here {text.TOKENIZER}); install that version"
             )
-        self._folder, self._by_first_rule = features.folder, features.tokenizer == 1
-        self._column = {word: i for i, word in enumerate(features.words)}
-        self._token = {word: i for i, word in enumerate(features.vocabulary)}
-        self._idf = features.idf
-        self._ngrams = 1 + max((word.count(" ") for word in features.words), default=0)
-        self._titles = any(word.startswith(text.IN_TITLE) for word in features.words)
+        self._features, self._by_first_rule = features, features.tokenizer == 1
+
+    @cached_property
+    def _column(self) -> dict[str, int]:
+        return {word: i for i, word in enumerate(self._features.words)}
+
+    @cached_property
+    def _token(self) -> dict[str, int]:
+        return {word: i for i, word in enumerate(self._features.vocabulary)}
+
+    @cached_property
+    def _ngrams(self) -> int:
+        return 1 + max((word.count(" ") for word in self._features.words), default=0)
+
+    @cached_property
+    def _titles(self) -> bool:
+        return any(word.startswith(text.IN_TITLE) for word in self._features.words)
 
     def tfidf(self, texts: list[str]) -> sp.csr_matrix:
         """L2-normalised tf-idf rows, (n, words)."""
@@ -50,16 +61,16 @@ class Featurizer:
             (np.array(counts, np.float32), np.array(indices, np.int32), np.array(indptr)),
             shape=(len(texts), len(self._column)),
         )
-        return text.tfidf(counted, self._idf)
+        return text.tfidf(counted, self._features.idf)
 
     def _words(self, document: str) -> list[str]:
         """The words of a text, unless the features have been made of other ones."""
         words = text.tokenize(document)
         if self._by_first_rule and words != FIRST_RULE.findall(document.lower()):
             raise ModelError(
-                f"{self._folder} was made when words were cut at combining marks, and this text "
-                f"would now be cut otherwise: {document[:60]!r}; run dvc repro, and make the "
-                "bundle again if it is one"
+                f"{self._features.folder} was made when words were cut at combining marks, and "
+                f"this text would now be cut otherwise: {document[:60]!r}; run dvc repro, and make "
+                "the bundle again if it is one"
             )
         return words
 
@@ -77,7 +88,7 @@ class Featurizer:
         return Ragged(indptr, np.array([i for row in rows for i in row], np.int32))
 
 
-class Batch:
+class NewTexts:
     """Some texts and what models read of them, each counted once however many models ask."""
 
     def __init__(self, texts: list[str], featurizer: Featurizer) -> None:

@@ -19,7 +19,7 @@ from coattail.data.features import Features
 from coattail.errors import ConfigError, ModelError
 from coattail.evaluation.champion import Champion
 from coattail.pipeline.candidates import Candidate, candidates, chain_of
-from coattail.serving.featurizer import Batch, Featurizer
+from coattail.serving.featurizer import Featurizer, NewTexts
 
 LISTED = 100
 """Labels ranked before reranking and averaging, as in the pipeline."""
@@ -96,17 +96,16 @@ class Tagger:
 
     def rank(self, texts: list[str], k: int) -> TopK:
         """The k best labels of every text."""
-        return self._rank(self.name, Batch(texts, self._featurizer)).head(k)
+        return self._rank(self.name, NewTexts(texts, self._featurizer)).head(k)
 
     def tag(self, texts: list[str], k: int) -> list[Tagged]:
         """The k best labels of every text by name."""
-        batch = Batch(texts, self._featurizer)
-        known, top = self._knows(self.name, batch), self._rank(self.name, batch).head(k)
+        new = NewTexts(texts, self._featurizer)
+        known, top = self._knows(self.name, new), self._rank(self.name, new).head(k)
+        rows = (top.rows(slice(row, row + 1)) for row in range(len(texts)))
         return [
-            Tagged(
-                self._tags(top.rows(slice(row, row + 1))) if known[row] else [], bool(known[row])
-            )
-            for row in range(len(texts))
+            Tagged(self._tags(row) if knows else [], knows)
+            for row, knows in zip(rows, known.tolist(), strict=True)
         ]
 
     @property
@@ -123,24 +122,24 @@ class Tagger:
         columns = zip(one.labels[0].tolist(), one.scores[0].tolist(), likely, strict=True)
         return [Tag(names[label], score, p) for label, score, p in columns if label >= 0]
 
-    def _knows(self, name: str, batch: Batch) -> NDArray[np.bool_]:
+    def _knows(self, name: str, new: NewTexts) -> NDArray[np.bool_]:
         """Of which texts a candidate knows a word: one of those it is made from has to."""
         candidate = self.chain[name]
         if candidate.stage in ("ensemble", "rerank"):
-            known = [self._knows(source, batch) for source in candidate.sources]
+            known = [self._knows(source, new) for source in candidate.sources]
             return np.any(known, axis=0)
-        return batch.known_to(self._reads(name))
+        return new.known_to(self._reads(name))
 
-    def _rank(self, name: str, batch: Batch) -> TopK:
+    def _rank(self, name: str, new: NewTexts) -> TopK:
         candidate, model = self.chain[name], self.model(name)
-        sources = [self._rank(source, batch) for source in candidate.sources]
+        sources = [self._rank(source, new) for source in candidate.sources]
         match candidate.stage:
             case "ensemble":
                 top: TopK = model.predict(*sources, LISTED)
             case "rerank":
-                top = model.predict(*sources, LISTED, batch.texts)
+                top = model.predict(*sources, LISTED, new.texts)
             case _:
-                top = model.predict(getattr(batch, self._reads(name)), LISTED)
+                top = model.predict(getattr(new, self._reads(name)), LISTED)
         return top
 
     def _reads(self, name: str) -> str:

@@ -13,6 +13,7 @@ from coattail.config import parse
 from coattail.errors import ConfigError, DataError, ModelError
 from coattail.models.ranking.calibration import probabilities
 from coattail.models.ranking.ensemble import Ensemble, EnsembleParams, combine
+from coattail.models.ranking.rerank import apply
 
 
 def top(labels, scores, kind="probability"):
@@ -135,3 +136,21 @@ def test_mistakes_are_clear_errors(tmp_path):
         Ensemble.load(tmp_path)
     with pytest.raises(ConfigError):
         parse({"first": "a", "second": "b", "weight": 2.0}, EnsembleParams, "ensemble.x")
+
+
+def test_a_reranked_list_enters_with_its_probabilities_not_with_its_scores():
+    plain, other = top([[0, 1, 2]], [[0.9, 0.5, 0.1]]), top([[2, 0]], [[0.6, 0.2]])
+    reranked = apply(plain, np.array([1.0, 2.0, 40.0]), 3)
+    np.testing.assert_array_equal(reranked.labels, [[2, 1, 0]])
+    for pair, same in (((reranked, other), (plain, other)), ((other, reranked), (other, plain))):
+        found, expected = combine(*pair, 0.3, 5), combine(*same, 0.3, 5)
+        np.testing.assert_array_equal(found.labels, expected.labels)
+        np.testing.assert_array_equal(found.scores, expected.scores)
+        np.testing.assert_array_equal(found.parts, expected.parts)
+        assert found.kind == "probability"
+
+
+def test_a_list_that_only_orders_cannot_be_averaged():
+    order = top([[0, 1]], [[2.0, 1.0]], "score")
+    with pytest.raises(DataError, match="promise an order alone"):
+        combine(order, order, 0.5, 2)

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from coattail.arrays import TopK, best_first
 from coattail.config import parse
@@ -64,11 +66,69 @@ def test_weights_by_hand(settings, expected):
     np.testing.assert_allclose(weights, expected, rtol=1e-6)
 
 
-def test_products_decide_and_are_scaled_into_the_unit_interval():
+def test_products_decide_and_the_probabilities_stand_beside_them():
     out = apply(top([[0, 1, 2]], [[0.9, 0.5, 0.1]]), np.array([1.0, 2.0, 4.0]), 3)
-    np.testing.assert_array_equal(out.labels, [[1, 0, 2]])  # 0.9, 1.0, 0.4
-    np.testing.assert_allclose(out.scores, [[0.25, 0.225, 0.1]], rtol=1e-6)
-    assert out.kind == "probability"
+    np.testing.assert_array_equal(out.labels, [[1, 0, 2]])
+    np.testing.assert_allclose(out.scores, [[1.0, 0.9, 0.4]], rtol=1e-6)
+    np.testing.assert_allclose(out.probability, [[0.5, 0.9, 0.1]], rtol=1e-6)
+    assert out.kind == "score"
+    out.validate(3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 8))
+def test_a_reranked_list_equals_a_slow_sort(seed, width, k):
+    rng = np.random.default_rng(seed)
+    ids = np.array([rng.permutation(8)[:width] for _ in range(3)])
+    ids = np.where(rng.random(ids.shape) < 0.2, -1, ids)
+    ranking = best_first(ids, rng.integers(0, 3, ids.shape) / 2, width)  # many equal ones
+    weights = rng.integers(0, 3, 8).astype(np.float64)
+    out = apply(ranking, weights, k).validate(8)
+    for row in range(3):
+        listed = list(zip(ranking.labels[row].tolist(), ranking.scores[row].tolist(), strict=True))
+        kept = [(label, p) for label, p in listed if label >= 0 and weights[label] > 0]
+        expected = sorted(kept, key=lambda one: -one[1] * weights[one[0]])[:k]  # stable: as it came
+        found = out.labels[row] >= 0
+        assert out.labels[row][found].tolist() == [label for label, _ in expected]
+        assert out.probability[row][found].tolist() == [p for _, p in expected]
+
+
+def test_labels_of_the_same_product_keep_the_order_they_came_in():
+    # No float32 tells these apart once they are mapped; by the label id 2 would come first.
+    margins = top([[7, 2, 5]], [[1e6, 1e5, 1e4]], "margin")
+    np.testing.assert_array_equal(apply(margins, np.ones(8), 3).labels, [[7, 2, 5]])
+    zeros = top([[1, 4, 6]], [[0.0, 0.0, 0.0]])
+    np.testing.assert_array_equal(apply(zeros, np.ones(8), 3).validate(8).labels, [[1, 4, 6]])
+
+
+def test_a_list_reranked_twice_is_weighed_by_its_probabilities_once():
+    ranking = top([[0, 1, 2]], [[0.9, 0.5, 0.1]])
+    once = apply(ranking, np.array([1.0, 2.0, 20.0]), 3)
+    np.testing.assert_array_equal(once.labels, [[2, 1, 0]])
+    twice = apply(once, np.ones(3), 3)
+    np.testing.assert_array_equal(twice.labels, ranking.labels)
+    np.testing.assert_array_equal(twice.probability, ranking.scores)
+
+
+def test_scores_that_only_order_are_refused_with_a_remedy():
+    order = top([[0, 1]], [[2.0, 1.0]], "score")
+    with pytest.raises(DataError, match="take a ranking with margins or probabilities"):
+        apply(order, np.ones(2), 2)
+
+
+@pytest.mark.parametrize("calibration", ["platt", "context"])
+def test_the_probability_of_a_learned_reranking_is_the_calibrated_one(calibration):
+    ranking, Y, counts, q, _ = world(distort=distorted)
+    fresh, *_ = world(distort=distorted, seed=1)
+    made = params(strategy="power", power=1.0, calibration=calibration)
+    model = Reranker(made).fit(ranking, Y, counts, q)
+    out = model.predict(fresh, 20).validate(L)
+    expected = model.calibration_(fresh, model.frequency_.astype(float))
+    for row in range(20):
+        told = dict(zip(fresh.labels[row].tolist(), expected[row].tolist(), strict=True))
+        asked = out.labels[row][out.labels[row] >= 0].tolist()
+        stated = out.probability[row][: len(asked)]
+        np.testing.assert_allclose(stated, [told[label] for label in asked], rtol=1e-6)
 
 
 def test_unit_weights_change_no_order():
@@ -255,7 +315,7 @@ def test_rank_one_and_the_rest_may_follow_different_weights():
     out = model.predict(top([[0, 1, 2, 3]], [[0.9, 0.8, 0.7, 0.2]]), 4)
     np.testing.assert_array_equal(out.labels, [[0, 2, 1, 3]])  # first by 0.9; rest 2.8, 1.6, 1.6
     out.validate(4)
-    assert out.scores.max() <= 1
+    np.testing.assert_allclose(out.probability, [[0.9, 0.7, 0.8, 0.2]])
 
 
 def test_prediction_agrees_with_the_point_that_was_measured():
@@ -386,8 +446,8 @@ def test_propensities_raise_psp_of_a_real_one_vs_rest_model():
     counts = np.asarray(Y[np.concatenate(parts[:2])].sum(axis=0), np.int64).ravel()
     q = inverse_propensity(counts, 3750)
     base = metrics.judge(test, Y[parts[2]], q)
-    for settings in ({"strategy": "propensity"}, {"strategy": "learned", "allowed_loss": 2.0}):
-        model = Reranker(params(**settings)).fit(valid, Y[parts[1]], counts, q)
+    for chosen in ({"strategy": "propensity"}, {"strategy": "learned", "allowed_loss": 2.0}):
+        model = Reranker(params(**chosen)).fit(valid, Y[parts[1]], counts, q)
         new = metrics.judge(model.predict(test, 5), Y[parts[2]], q)
         assert new.ratio("psp", 1).percent > base.ratio("psp", 1).percent
         assert new.ratio("psp", 5).percent > base.ratio("psp", 5).percent

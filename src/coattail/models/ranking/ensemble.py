@@ -41,7 +41,8 @@ class EnsembleParams(Params):
 def combine(a: TopK, b: TopK, weight: float, k: int) -> TopK:
     """The k labels with the largest ``weight * p_a + (1 - weight) * p_b``.
 
-    Margins are mapped to probabilities first; a label that one list lacks has probability 0 there.
+    Margins are mapped to probabilities first, a reranked list enters with the probabilities beside
+    its scores, and a label that one list lacks has probability 0 there.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ class TextTagger(PythonModel):
         tagged = self.tagger.tag([str(text) for text in model_input["text"]], k)
         for row, found in enumerate(tagged):
             if not found.known:
-                log.warning("text %d: %s", row, self.tagger.unknown_words)
+                log.warning("row %d: %s", row, self.tagger.unknown_words)
         return [[tag._asdict() for tag in found.tags] for found in tagged]
 
 
