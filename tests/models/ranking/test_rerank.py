@@ -417,6 +417,20 @@ def test_a_loss_at_k_is_refused_with_its_new_place_and_passes_where_it_said_noth
     assert unset.losses == dict.fromkeys(("p_at_1", "p_at_3", "p_at_5", "ndcg_at_5"), 1.0)
 
 
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ({"p_at_2": 1.0}, "no floor for 'p_at_2'; there is p_at_1, p_at_3, p_at_5, ndcg_at_5"),
+        ({"p_at_1": 101.0}, "101.0 is no number of points; wanted 0 to 100"),
+        ("base", "wanted points, or p_at_1, p_at_3, p_at_5, ndcg_at_5 each with its points"),
+    ],
+)
+def test_a_wrong_loss_is_told_in_one_line(loss, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        parse({"base": "x", "allowed_loss": loss}, RerankParams, "rerank.x")
+    assert len(str(error.value).splitlines()) == 1
+
+
 def test_wrong_parameters_are_refused():
     for bad in (
         {},

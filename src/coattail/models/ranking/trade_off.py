@@ -100,12 +100,18 @@ class RerankParams(Params):
             )
         return {key: value for key, value in values.items() if key != "allowed_loss_at_k"}
 
-    @field_validator("allowed_loss")
+    @field_validator("allowed_loss", mode="before")
     @classmethod
-    def _points(cls, value: float | dict[Metric, float]) -> float | dict[Metric, float]:
-        for points in value.values() if isinstance(value, dict) else [value]:
+    def _points(cls, value: Any) -> Any:
+        """One message for whatever is wrong, where a union of types would have one for each."""
+        named = value if isinstance(value, dict) else {"all": value}
+        for points in named.values():
+            if isinstance(points, bool) or not isinstance(points, int | float):
+                raise ValueError(f"wanted points, or {', '.join(GUARDED)} each with its points")
             if not 0 <= points <= 100:
                 raise ValueError(f"{points} is no number of points; wanted 0 to 100")
+        if isinstance(value, dict) and (unknown := [n for n in value if n not in GUARDED]):
+            raise ValueError(f"no floor for {unknown[0]!r}; there is {', '.join(GUARDED)}")
         return value
 
     @property

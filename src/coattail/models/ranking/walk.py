@@ -155,5 +155,5 @@ def with_first(first: Places, order: Places) -> Places:
     own = order == first[:, None]
     # Where first is not among them at all, the last gives way.
     own[:, -1] |= ~own.any(axis=1)
-    rest = order[~own].reshape(len(order), -1)
+    rest = order[~own].reshape(len(order), order.shape[1] - 1)
     return np.concatenate([first[:, None], rest], axis=1)
