@@ -117,9 +117,9 @@ def test_what_a_name_is_worth_is_learned():
     first = true_places(ranked, Y)
     assert all(row[:n].all() for row, n in zip(first, listed, strict=True))
     assert model.learned_.chosen.calibration == "names"
-    # The point with the most PSP is one text short of the best P@1, which is on the front.
-    assert model.learned_.front[0].p_at_1 == pytest.approx(100 * (listed > 0).mean())
-    assert model.learned_.chosen.p_at_1 >= model.learned_.front[0].p_at_1 - 100 / TEXTS - 1e-9
+    # Out of fold, too, but for one text of 1,200, judged by a map that has not seen it.
+    best = 100 * (listed > 0).mean()
+    assert best - 100 / TEXTS - 1e-9 <= model.learned_.chosen.p_at_1 <= best + 1e-9
     assert model.learned_.base.p_at_1 < 10
 
 

@@ -174,14 +174,14 @@ class Validation:
         """The best trade-off, judged by maps that have not seen the text."""
         if self.topk.n == 0:
             raise DataError("learned weights need validation texts, got none; use a fixed strategy")
-        return Choice(self._lists, self._maps(self.cross.eta), self.params).made()
+        return TradeOffs(self._lists, self._maps(self.cross.eta), self.params).made()
 
     def learn_without(self, number: int) -> Learned:
         """The same without having seen a fold: what may be used to rank its texts."""
         rows = self.fold != number
         maps = self._maps(self.cross.without(number))
         lists = self._lists.rows(rows)
-        return Choice(lists, {name: eta[rows] for name, eta in maps.items()}, self.params).made()
+        return TradeOffs(lists, {name: eta[rows] for name, eta in maps.items()}, self.params).made()
 
     @cached_property
     def _lists(self) -> Lists:
@@ -219,7 +219,7 @@ def learn(
     return Validation(topk, Y, counts, inverse_propensity, params, evidence).learn()
 
 
-class Choice:
+class TradeOffs:
     """All trade-offs of some texts, and the one to take."""
 
     def __init__(self, lists: Lists, maps: dict[Name, Floats], params: RerankParams) -> None:
