@@ -40,11 +40,11 @@ def main() -> None:
             for seed in range(arguments.draws):
                 params = RerankParams(
                     base=base, strategy="learned", calibration=calibration,
-                    allowed_loss=arguments.loss, seed=seed,
+                    allowed_loss={"p_at_1": arguments.loss}, confidence=0.5, seed=seed,
                 )  # fmt: skip
                 known = features.counts, features.inverse_propensity
                 chosen = learn(topk, features.Y("valid"), *known, params, evidence).chosen
-                points.append((chosen.p_at_1, chosen.p_at_k, chosen.psp_at_1, chosen.psp_at_k))
+                points.append((chosen.p_at_1, chosen.p_at_5, chosen.psp_at_1, chosen.psp_at_k))
             cells = " | ".join(f"{value:.2f}" for value in np.mean(points, axis=0))
             draws = ", ".join(f"{point[-1]:.2f}" for point in points)
             print(f"| {base} | {calibration} | {cells} | {draws} |", flush=True)

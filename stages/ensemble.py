@@ -16,7 +16,7 @@ def main(variant: str) -> None:
         model = Ensemble(params).fit(first[0], second[0], Y_valid)
         model.save(f"data/models/{variant}")
         k = max(first[0].k, second[0].k)
-        model.predict(first[0], second[0], k).save(f"data/ranked/{variant}/valid.npz")
+        model.out_of_fold(first[0], second[0], k).save(f"data/ranked/{variant}/valid.npz")
         model.predict(first[1], second[1], k).save(f"data/ranked/{variant}/test.npz")
         run.metrics({"weight_of_first": model.weight_})
 

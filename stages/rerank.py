@@ -1,11 +1,16 @@
 """Reorder a candidate's labels in favour of rare ones.  data/ranked/<base> -> data/ranked/<v>"""
 
+import logging
+
 from coattail import tracking
 from coattail.arrays import TopK
 from coattail.data.features import Features, Split
+from coattail.labels.frequency import counts, inverse_propensity
 from coattail.models.ranking.rerank import Reranker
 from coattail.models.ranking.trade_off import RerankParams
 from coattail.pipeline import runner
+
+log = logging.getLogger("coattail")
 
 
 def main(variant: str) -> None:
@@ -15,18 +20,23 @@ def main(variant: str) -> None:
         model = Reranker(params, features.label_names)
         valid, valid_texts = _ranked("valid", params, features, model)
         test, test_texts = _ranked("test", params, features, model)
-        Y = features.Y("valid")
-        model.fit(valid, Y, features.counts, features.inverse_propensity, valid_texts)
-        model.predict(valid, valid.k, valid_texts).save(f"data/ranked/{variant}/valid.npz")
+        train = features.Y("train")
+        q = inverse_propensity(counts(train), train.shape[0], *features.propensity)
+        known = features.Y("valid"), features.counts, features.inverse_propensity
+        model.fit(valid, *known, valid_texts, q)
+        model.out_of_fold(valid.k).save(f"data/ranked/{variant}/valid.npz")
         if params.refit:
             model.refit(features.counts)
         model.save(f"data/models/{variant}")
         model.predict(test, test.k, test_texts).save(f"data/ranked/{variant}/test.npz")
         if model.learned_:
             chosen, base = model.learned_.chosen, model.learned_.base
-            run.found(calibration=chosen.calibration)
+            run.found(calibration=chosen.calibration, keeps_base=model.learned_.keeps_base)
             run.metrics({"t_first": chosen.first, "t_rest": chosen.rest, "power": chosen.power})
             run.metrics({"valid_psp_gain": chosen.psp_at_k - base.psp_at_k})
+            run.metrics({"floors_held": model.learned_.held})
+            if model.learned_.keeps_base:
+                log.info("%s: nothing else clears the floors; the base stays as it came", variant)
 
 
 def _ranked(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from coattail.arrays import save_csr
+from coattail.arrays import TopK, save_csr
 from coattail.errors import ConfigError, DataError, ModelError
 from coattail.evaluation.leaderboard import plain_text
 from coattail.experiments import search_plan, search_table, tune
@@ -85,6 +85,23 @@ if __name__ == "__main__":
 """
 
 
+RERANK = """
+from coattail.pipeline import runner; from coattail import tracking
+from coattail.arrays import TopK
+from coattail.models.ranking.trade_off import RerankParams
+from stages.train_linear import ranking
+
+def main(variant):
+    params = runner.section("rerank", variant, RerankParams)
+    with tracking.stage("rerank", variant, params):
+        TopK.load(f"data/ranked/{params.base}/valid.npz")
+        ranking(int(40 * params.power)).save(f"data/ranked/{variant}/valid.npz")
+
+if __name__ == "__main__":
+    runner.run(main)
+"""
+
+
 def toy(folder: Path) -> Path:
     folder.mkdir()
     (folder / "params.yaml").write_text(json.dumps(PARAMS))
@@ -92,6 +109,7 @@ def toy(folder: Path) -> Path:
     (folder / "stages" / "__init__.py").write_text("")
     (folder / "stages" / "train_linear.py").write_text(LINEAR)
     (folder / "stages" / "train_deep.py").write_text(DEEP)
+    (folder / "stages" / "rerank.py").write_text(RERANK)
     labels = folder / "data" / "features" / "labels"
     true = sp.csr_matrix(np.eye(LABELS, dtype=np.float32)[np.arange(TEXTS) % LABELS])
     save_csr(labels / "valid", true)
@@ -267,7 +285,7 @@ def test_a_store_that_is_away_does_not_stop_a_search(project, monkeypatch):
     ("variant", "over", "metric", "message"),
     [
         ("dismek", ["C=1..2"], "p_at_1", "no variant 'dismek'; did you mean 'dismec'"),
-        ("again", ["power=1..2"], "p_at_1", "is itself fitted on validation"),
+        ("again", ["powr=1..2"], "p_at_1", "unknown parameter 'powr'; did you mean 'power'"),
         ("dismec", [], "p_at_1", "nothing to vary"),
         ("dismec", ["c=1..2"], "p_at_1", "unknown parameter 'c'"),
         ("dismec", ["C=1..2"], "p_at_2", "no metric 'p_at_2'; did you mean 'p_at_"),
@@ -284,6 +302,20 @@ def test_mistakes_are_told_before_anything_is_trained(project, variant, over, me
 def test_data_that_a_choice_needs_must_be_there(project):
     with pytest.raises(DataError, match="data/plt/bonsai is missing; run dvc repro"):
         search_plan.plan("dismec", ["tree=flat,bonsai"], "p_at_1", 3)
+    with pytest.raises(DataError, match="data/ranked/dismec is missing; run dvc repro"):
+        search_plan.plan("again", ["power=0,1"], "p_at_1", 3)
+
+
+def test_a_reranking_is_searched_on_the_rankings_of_its_base(project):
+    base = Path("data/ranked/dismec/valid.npz")
+    labels = np.tile(np.arange(5, dtype=np.int32), (40, 1))
+    scores = np.tile(np.linspace(0.9, 0.1, 5, dtype=np.float32), (40, 1))
+    TopK(labels, scores).save(base)
+    outcome = search(["power=0.0,1.0"], 3, variant="again")
+    assert outcome.best == {"power": 1.0}
+    before = search_plan.plan("again", ["power=0.0,1.0"], "p_at_1", 3).name
+    TopK(labels, scores / 2).save(base)
+    assert search_plan.plan("again", ["power=0.0,1.0"], "p_at_1", 3).name != before
 
 
 def test_the_command_for_the_best_adds_what_params_yaml_does_not_have(project):

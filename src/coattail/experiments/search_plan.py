@@ -25,8 +25,8 @@ from coattail.pipeline.candidates import candidates
 from coattail.pipeline.schema import SECTIONS
 from coattail.tracking.store import data_hash
 
-TUNABLE = ("train_linear", "train_deep", "transfer")
-"""Stages that learn from train alone, so that validation can judge them."""
+SOURCES = ("base", "first", "second")
+"""Params that name another candidate, whose rankings a variant reads."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,8 @@ class Plan:
         state = [self.section, [str(one) for one in self.space], self.metric, self.seed]
         state += [self.prune, data_hash(), self.grid is not None, _code(self.stage)]
         state += [self.content.get(section) for section in ("build_plt", "augment_tails")]
+        if sources := _sources(self.space, self.params):  # other rankings are another search
+            state += [_digest(Path("data", source, "valid.npz")) for source in sources]
         text = json.dumps(state, sort_keys=True, default=str)
         return f"{self.variant}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
@@ -96,15 +98,9 @@ def plan(
     """Check everything that can be checked before the first training."""
     content = read_yaml("params.yaml")
     known = candidates(content)
-    possible = [name for name, one in known.items() if one.stage in TUNABLE]
     if variant not in known:
-        raise ConfigError(f"tune: no variant {variant!r}{suggestion(variant, possible)}")
+        raise ConfigError(f"tune: no variant {variant!r}{suggestion(variant, list(known))}")
     stage = known[variant].stage
-    if stage not in TUNABLE:
-        raise ConfigError(
-            f"tune: {stage}.{variant} is itself fitted on validation, so nothing is left to judge "
-            f"it by; there is {', '.join(possible)}"
-        )
     section = content[stage][variant]
     params: Params = parse(section, SECTIONS[stage], f"params.yaml: {stage}.{variant}")
     if not over:
@@ -133,14 +129,27 @@ def _listed(params: Params) -> str:
 
 def _check_data(space: Sequence[Dimension], params: Params) -> None:
     """Data that training reads must be there, for every choice."""
-    chosen = {one.name: one.values for one in space if isinstance(one, Choice)}
-    needed = ["features"]
+    needed = ["features", *_sources(space, params)]
     for key, folder in (("tree", "plt/"), ("train", "")):
-        if hasattr(params, key):
-            needed += [f"{folder}{value}" for value in chosen.get(key, (getattr(params, key),))]
+        needed += [f"{folder}{value}" for value in _values(key, space, params)]
     for name in needed:
         if not Path("data", name).exists():
             raise DataError(f"tune: data/{name} is missing; run dvc repro first")
+
+
+def _sources(space: Sequence[Dimension], params: Params) -> list[str]:
+    """Folders of the rankings that a variant reads, for every choice."""
+    return [f"ranked/{name}" for key in SOURCES for name in _values(key, space, params)]
+
+
+def _values(key: str, space: Sequence[Dimension], params: Params) -> tuple[Any, ...]:
+    """What a param may be in a search: the choices, or what it is; nothing if there is none."""
+    chosen = {one.name: one.values for one in space if isinstance(one, Choice)}
+    return chosen.get(key, (getattr(params, key),)) if hasattr(params, key) else ()
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 class Judge:

@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from coattail.arrays import TopK
 from coattail.errors import CoattailError
 from coattail.files import atomic_file
+from coattail.pipeline.candidates import candidates
 from coattail.tracking import trial_line
 from coattail.tracking.record import Point
 
@@ -45,7 +46,7 @@ def train(
     watch : gets the points logged so far, again and again; an error it raises stops the training
     """
     folder = folder.resolve()
-    _prepare(folder, content)
+    _prepare(folder, content, candidates(content)[variant].sources)
     place = folder / "journal.json"
     place.unlink(missing_ok=True)
     root = Path.cwd()
@@ -81,10 +82,11 @@ def forget(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _prepare(folder: Path, content: dict[str, Any]) -> None:
+def _prepare(folder: Path, content: dict[str, Any], sources: tuple[str, ...]) -> None:
+    """Params, and links to what is read: a trial's own ranking stands beside those of others."""
     data = folder / "data"
-    data.mkdir(parents=True, exist_ok=True)
-    for name in READ:
+    (data / "ranked").mkdir(parents=True, exist_ok=True)
+    for name in (*READ, *(f"ranked/{source}" for source in sources)):
         target, link = Path("data", name).resolve(), data / name
         if target.exists() and not link.is_symlink():
             link.symlink_to(target, target_is_directory=True)

@@ -7,9 +7,12 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.isotonic import IsotonicRegression
 
-from coattail.arrays import TopK
+from coattail.arrays import TopK, unit_rows
 from coattail.errors import DataError, ModelError
+from coattail.models.linear.linear_params import NearestParams
+from coattail.models.linear.nearest import Nearest
 from coattail.models.ranking.calibration import (
     Calibration,
     hinge_probability,
@@ -97,15 +100,6 @@ def test_only_context_sees_that_frequency_matters():
     assert errors["context"] < 0.5 * min(errors["platt"], errors["isotonic"])
 
 
-@pytest.mark.parametrize("other", ["context", "platt", "isotonic", "plain"])
-def test_a_start_near_the_end_or_far_from_it_changes_nothing_but_the_way(other):
-    top, hits, frequency, _ = planted(lambda s, n: sigmoid(2 * s + np.log1p(n) - 4), n=1000)
-    near = Calibration(other).fit(top.rows(slice(500)), hits[:500], frequency)
-    far = Calibration("context").fit(top, hits, frequency)(top, frequency)
-    from_near = Calibration("context").fit(top, hits, frequency, near=near)(top, frequency)
-    np.testing.assert_allclose(from_near, far, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", ["platt", "isotonic"])
 def test_maps_of_the_score_alone_keep_the_order(name):
     top, hits, frequency, _ = planted(lambda s, n: sigmoid(3 * s))
@@ -148,3 +142,51 @@ def test_probabilities_of_zero_and_one_can_be_calibrated():
         assert (out[:, 0] > out[:, 1]).all()
         assert (out[:, 1] > out[:, 2]).all()
         assert (out[:, 3] == 0).all()
+
+
+def integers(kind, seed=0, n=400, k=12, labels=60):
+    """Lists of few different scores, and hits that have to do with them."""
+    rng = np.random.default_rng(seed)
+    ids = np.array([rng.permutation(labels)[:k] for _ in range(n)], np.int32)
+    whole = -np.sort(-rng.integers(0, 4, (n, k)), axis=1)
+    hits = rng.random((n, k)) < 0.05 + 0.2 * whole
+    scores = whole - 1 if kind == "margin" else whole / 4
+    frequency = rng.integers(0, 30, labels).astype(float)
+    return TopK(ids, scores.astype(np.float32), kind), hits, frequency, rng.random((n, k, 7))
+
+
+@pytest.mark.parametrize("kind", ["margin", "probability"])
+@pytest.mark.parametrize("name", ["platt", "isotonic", "context", "names", "boosted"])
+def test_probabilities_of_the_texts_of_a_fit_sum_to_their_hits_with_equal_scores_too(name, kind):
+    top, hits, frequency, evidence = integers(kind)
+    eta = Calibration(name).fit(top, hits, frequency, evidence)(top, frequency, evidence)
+    fitted = frequency[top.labels] > 0
+    assert eta[fitted].sum() == pytest.approx(hits[fitted].sum(), rel=1e-5)
+
+
+def test_isotonic_equals_scikit_learn_on_scores_of_which_many_are_equal():
+    top, hits, frequency, _ = integers("margin")
+    frequency += 1
+    mine = Calibration("isotonic").fit(top, hits, frequency)(top, frequency)
+    reference = IsotonicRegression().fit(top.scores.ravel(), hits.ravel().astype(float))
+    expected = reference.predict(top.scores.ravel()).reshape(mine.shape)
+    np.testing.assert_allclose(mine, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("neighbours", [1, 5])
+def test_isotonic_on_votes_of_nearest_texts_keeps_the_mass_and_equals_scikit_learn(neighbours):
+    rng = np.random.default_rng(0)
+    topic = rng.integers(0, 8, 500)
+    X = sp.csr_matrix(rng.random((500, 40)) < 0.05 + 0.5 * (np.arange(40) // 5 == topic[:, None]))
+    Y = sp.csr_matrix((rng.random((500, 8)) < 0.1 + 0.5 * np.eye(8)[topic]).astype(np.float32))
+    X = unit_rows(sp.csr_matrix(X, dtype=np.float32))
+    model = Nearest(NearestParams(neighbours=neighbours)).fit(X[:300], Y[:300])
+    top = model.predict(X[300:], 8)
+    hits, listed = true_places(top, Y[300:]), top.labels >= 0
+    scores = probabilities(top)[listed]
+    assert len(np.unique(scores)) < len(scores)
+    eta = Calibration("isotonic").fit(top, hits, np.ones(8))(top, np.ones(8))[listed]
+    z = np.log(np.clip(scores, 1e-6, 1 - 1e-6) / (1 - np.clip(scores, 1e-6, 1 - 1e-6)))
+    expected = IsotonicRegression().fit(z, hits[listed].astype(float)).predict(z)
+    np.testing.assert_allclose(eta, np.clip(expected, 1e-9, 1 - 1e-6), atol=1e-6)
+    assert eta.sum() == pytest.approx(hits.sum(), rel=1e-5)

@@ -117,7 +117,9 @@ def test_what_a_name_is_worth_is_learned():
     first = true_places(ranked, Y)
     assert all(row[:n].all() for row, n in zip(first, listed, strict=True))
     assert model.learned_.chosen.calibration == "names"
-    assert model.learned_.chosen.p_at_1 == pytest.approx(100 * (listed > 0).mean())
+    # Out of fold, too, but for one text of 1,200, judged by a map that has not seen it.
+    best = 100 * (listed > 0).mean()
+    assert best - 100 / TEXTS - 1e-9 <= model.learned_.chosen.p_at_1 <= best + 1e-9
     assert model.learned_.base.p_at_1 < 10
 
 

@@ -217,15 +217,62 @@ def test_a_floor_from_the_best_reachable_p_at_1_is_never_lower():
     assert best.p_at_1 > base.p_at_1
 
 
-def test_a_floor_on_p_at_k_holds():
+def test_a_floor_of_its_own_for_each_metric_holds():
     ranking, Y, counts, q, _ = world()
-    free = learn(ranking, Y, counts, q, params(strategy="learned", allowed_loss=50.0))
-    held = learn(
-        *(ranking, Y, counts, q),
-        params(strategy="learned", allowed_loss=50.0, allowed_loss_at_k=0.5),
-    )
-    assert free.chosen.p_at_k < free.base.p_at_k - 0.5
-    assert held.chosen.p_at_k >= held.base.p_at_k - 0.5
+    only_first = {"p_at_1": 50.0}
+    free = learn(ranking, Y, counts, q, params(strategy="learned", allowed_loss=only_first))
+    both = only_first | {"p_at_5": 0.5}
+    held = learn(ranking, Y, counts, q, params(strategy="learned", allowed_loss=both))
+    assert free.chosen.p_at_5 < free.base.p_at_5 - 0.5
+    assert held.chosen.p_at_5 >= held.base.p_at_5 - 0.5
+    assert held.chosen.goal < free.chosen.goal
+
+
+def test_one_number_is_a_floor_under_all_four_metrics_and_a_surer_one_loses_less():
+    ranking, Y, counts, q, _ = world(n=600)
+    lost = []
+    for confidence in (0.5, 0.9, 0.99):
+        settings = {"strategy": "learned", "allowed_loss": 2.0, "confidence": confidence}
+        learned = learn(ranking, Y, counts, q, params(**settings))
+        losses = np.subtract(learned.base.guarded, learned.chosen.guarded)
+        assert losses.max() <= 2.0
+        assert learned.held >= confidence
+        lost.append(losses.max())
+    assert lost == sorted(lost, reverse=True)
+    assert lost[0] > lost[2]
+
+
+def test_floors_hold_on_fresh_texts():
+    broken, gains = np.zeros(4), []
+    for seed in range(6):
+        ranking, Y, counts, q, _ = world(n=600, seed=seed)
+        fresh, Y_fresh, *_ = world(n=600, seed=seed + 100)
+        model = Reranker(params(strategy="learned", allowed_loss=1.0)).fit(ranking, Y, counts, q)
+        old, new = (metrics.judge(t, Y_fresh, q) for t in (fresh, model.predict(fresh, 5)))
+        ratios = [("p", 1), ("p", 3), ("p", 5), ("ndcg", 5)]
+        broken += [old.ratio(*r).percent - new.ratio(*r).percent > 1.0 for r in ratios]
+        gains.append(new.ratio("psp", 5).percent - old.ratio("psp", 5).percent)
+    assert broken.max() <= 1
+    assert np.mean(gains) > 0.3
+
+
+def test_where_only_the_base_clears_the_floors_it_is_kept_with_all_it_lists():
+    ranking, Y, counts, q, _ = world(n=200)
+    counts[L - 1] = Y[:, L - 1].sum()  # seen in validation only
+    settings = {"strategy": "learned", "allowed_loss": 0.0, "calibration": "plain"}
+    model = Reranker(params(**settings)).fit(ranking, Y, counts, q)
+    assert model.learned_.keeps_base
+    assert model.learned_.held == 1
+    np.testing.assert_array_equal(model.predict(ranking, 20).labels, ranking.labels)
+
+
+@pytest.mark.parametrize("origin", ["base", "best"])
+def test_floors_that_nothing_clears_leave_the_base(origin):
+    # From the best, even the base may lose more than is allowed of P@1 and of P@5 at once.
+    ranking, Y, counts, q, _ = world(n=300, distort=distorted)
+    settings = {"allowed_loss": {"p_at_1": 0.0, "p_at_5": 0.0}, "floor_from": origin}
+    learned = learn(ranking, Y, counts, q, params(strategy="learned", **settings))
+    assert learned.keeps_base or learned.held >= 0.99
 
 
 def test_the_front_falls_in_p_at_1_and_rises_in_psp():
@@ -254,7 +301,7 @@ def test_measured_points_equal_the_metrics_of_the_rankings_they_stand_for():
     for point in learned.powers[::5]:
         judged = metrics.judge(apply(ranking, q_train**point.power, 5), Y, q_train)
         assert point.p_at_1 == pytest.approx(judged.ratio("p", 1).percent)
-        assert point.p_at_k == pytest.approx(judged.ratio("p", 5).percent)
+        assert point.p_at_5 == pytest.approx(judged.ratio("p", 5).percent)
         assert point.psp_at_1 == pytest.approx(judged.ratio("psp", 1).percent)
         assert point.psp_at_k == pytest.approx(judged.ratio("psp", 5).percent)
         mean = np.mean([judged.ratio("psp", j).percent for j in range(1, 6)])
@@ -362,8 +409,37 @@ def test_a_folder_that_is_no_reranker_is_a_clear_error(tmp_path):
         Reranker.load(tmp_path)
 
 
+def test_a_loss_at_k_is_refused_with_its_new_place_and_passes_where_it_said_nothing():
+    old = {"base": "x", "allowed_loss": 1.0, "allowed_loss_at_k": 0.5}
+    with pytest.raises(ConfigError, match=r"allowed_loss: \{p_at_1: 1.0, p_at_5: 0.5\}"):
+        parse(old, RerankParams, "rerank.x")
+    unset = parse(old | {"allowed_loss_at_k": None}, RerankParams, "rerank.x")
+    assert unset.losses == dict.fromkeys(("p_at_1", "p_at_3", "p_at_5", "ndcg_at_5"), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ({"p_at_2": 1.0}, "no floor for 'p_at_2'; there is p_at_1, p_at_3, p_at_5, ndcg_at_5"),
+        ({"p_at_1": 101.0}, "101.0 is no number of points; wanted 0 to 100"),
+        ("base", "wanted points, or p_at_1, p_at_3, p_at_5, ndcg_at_5 each with its points"),
+    ],
+)
+def test_a_wrong_loss_is_told_in_one_line(loss, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        parse({"base": "x", "allowed_loss": loss}, RerankParams, "rerank.x")
+    assert len(str(error.value).splitlines()) == 1
+
+
 def test_wrong_parameters_are_refused():
-    for bad in ({}, {"base": "x", "strategy": "best"}, {"base": "x", "allowed_loss": -1.0}):
+    for bad in (
+        {},
+        {"base": "x", "strategy": "best"},
+        {"base": "x", "allowed_loss": -1.0},
+        {"base": "x", "allowed_loss": {"p_at_2": 1.0}},
+        {"base": "x", "allowed_loss": {"p_at_1": 101.0}},
+        {"base": "x", "confidence": 1.0},
+    ):
         with pytest.raises(ConfigError):
             parse(bad, RerankParams, "rerank.x")
 

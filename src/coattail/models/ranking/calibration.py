@@ -12,6 +12,9 @@ All maps see a ranking only, (n, k) labels and scores, so any model's output wil
                broken line, and products of any two
     boosted    small trees on the score, the frequency, the rank, the best score, the names and what
                every ranking behind this one says of the label (TopK.parts)
+
+A fitted map keeps the mass: over the entries of its fit the probabilities sum to the hits. It may
+be flat or make scores equal; whoever sorts by it keeps the order of the list that came.
 """
 
 from __future__ import annotations
@@ -26,15 +29,15 @@ from scipy.special import expit
 from coattail.arrays import TopK, as_csr
 from coattail.errors import DataError, ModelError
 from coattail.models.ranking.boosting import Boosted, boost
+from coattail.models.ranking.fits import Floats, isotonic, logistic, rounded
 
 Name = Literal["plain", "platt", "isotonic", "context", "names", "boosted"]
 READS_NAMES: tuple[Name, ...] = ("names", "boosted")
-Floats = NDArray[np.float64]
 
 # Above margin 1 the map of the hinge is flat. This slope keeps labels there in order of margin; it
 # is too small to outweigh any real difference between two labels' weights.
 SLOPE = 1e-3
-# A calibrated probability stays inside these, so that a product with weights keeps its order.
+# A calibrated probability stays inside these, so that its product with a weight is never 0.
 LOW, HIGH = 1e-9, 1 - 1e-6
 # Ranks that a fit looks at: the top of a list decides, the far end is noise a thousand times over.
 FIT_RANKS = 50
@@ -90,7 +93,6 @@ class Calibration:
         hits: NDArray[np.bool_],
         frequency: Floats,
         evidence: Floats | None = None,
-        near: Calibration | None = None,
     ) -> Calibration:
         """Learn from a ranking and which of its labels are true.
 
@@ -101,7 +103,6 @@ class Calibration:
         frequency : float (L,)
             Training texts of every label; labels without one are left out of the fit.
         evidence : float (n, k, e), for ``names`` and ``boosted``
-        near : the same map fitted on similar data, to start from: quicker, nothing else
 
         Returns
         -------
@@ -125,24 +126,19 @@ class Calibration:
             return self
         z = _scale(short)[use]
         if self.name == "isotonic":
-            self.state_ = _fit_isotonic(z, truth)
+            self.state_ = _isotonic_state(z, truth)
             return self
-        ranks = np.broadcast_to(np.arange(1, short.k + 1), short.labels.shape)[use]
         if self.name in ("context", "names"):
-            self.state_ = _fit_isotonic(z, truth)
+            self.state_ = _isotonic_state(z, truth)
         if self.name == "names":
             self.state_ |= _scales(self._facts(short, frequency, evidence), use)
         features = self._features(short, frequency, evidence)[use]
         mean, spread = features.mean(axis=0), features.std(axis=0)
         spread = np.where(spread > 1e-9, spread, 1)
-        start = np.zeros(features.shape[1] + 1)
-        known = np.asarray(near.state_.get("slopes", ())) if near else np.empty(0)
-        if near and len(known) == features.shape[1]:
-            start = np.append(near.state_["intercept"] + mean @ known, known * spread)
-        weights = _logistic((features - mean) / spread, truth, 1 / ranks, start)
+        weights = logistic((features - mean) / spread, truth)
         slopes = weights[1:] / spread
-        self.state_["slopes"] = _round(slopes)
-        self.state_["intercept"] = _round(weights[:1] - mean @ slopes)[0]
+        self.state_["slopes"] = rounded(slopes)
+        self.state_["intercept"] = rounded(weights[:1] - mean @ slopes)[0]
         return self
 
     def __call__(self, topk: TopK, frequency: Floats, evidence: Floats | None = None) -> Floats:
@@ -152,7 +148,6 @@ class Calibration:
         if self.name == "isotonic":
             z = _scale(topk)
             out = np.interp(z, self.state_["scores"], self.state_["values"])
-            out = (out + SLOPE * expit(z)) / (1 + SLOPE)  # keeps the order on flat pieces
         elif self.name == "boosted":
             out = expit(self._boosted(topk, frequency, evidence))
         else:
@@ -254,8 +249,8 @@ def _scales(facts: Floats, use: NDArray[np.bool_]) -> dict[str, Any]:
     centre, spread = facts[use].mean(axis=0), facts[use].std(axis=0)
     spread = np.where(spread > 1e-9, spread, 1)
     top = ((facts - centre) / spread)[:, :BREAK_RANKS][use[:, :BREAK_RANKS]]
-    breaks = [sorted(set(_round(np.quantile(column, BREAKS)))) for column in top.T]
-    return {"centre": _round(centre), "spread": _round(spread), "breaks": breaks}
+    breaks = [sorted(set(rounded(np.quantile(column, BREAKS)))) for column in top.T]
+    return {"centre": rounded(centre), "spread": rounded(spread), "breaks": breaks}
 
 
 def _crossed(facts: Floats, breaks: list[list[float]]) -> Floats:
@@ -268,46 +263,7 @@ def _crossed(facts: Floats, breaks: list[list[float]]) -> Floats:
     return np.concatenate([facts, np.stack([*above, *products], axis=-1)], axis=-1)
 
 
-def _fit_isotonic(z: Floats, truth: Floats) -> dict[str, Any]:
-    from scipy.optimize import isotonic_regression  # slow to import, and needed only here
-
-    order = np.argsort(z, kind="stable")
-    fitted = isotonic_regression(truth[order])
-    edges = fitted.blocks
-    sizes = np.diff(edges)
-    middles = np.add.reduceat(z[order], edges[:-1]) / sizes
-    return {"scores": _round(middles), "values": _round(fitted.x[edges[:-1]])}
-
-
-def _logistic(
-    features: Floats, truth: Floats, weight: Floats, start: Floats, ridge: float = 1.0
-) -> Floats:
-    """Weighted logistic regression with an intercept (first entry, not penalised) by Newton."""
-    F = np.concatenate([np.ones((len(features), 1)), features], axis=1)
-    penalty = np.full(F.shape[1], ridge)
-    penalty[0] = 1e-6
-    w = start
-
-    def loss(w: Floats) -> float:
-        logit = F @ w
-        each = np.logaddexp(0, logit) - truth * logit
-        return float(weight @ each + 0.5 * penalty @ w**2)
-
-    now = loss(w)
-    for _ in range(50):
-        p = expit(F @ w)
-        gradient = F.T @ (weight * (p - truth)) + penalty * w
-        hessian = (F * (weight * p * (1 - p))[:, None]).T @ F + np.diag(penalty)
-        step = np.linalg.solve(hessian, gradient)
-        size = 1.0
-        while (after := loss(w - size * step)) > now + 1e-12 * abs(now) and size > 1e-6:
-            size /= 2
-        w, now, gained = w - size * step, after, now - after
-        if gained <= 1e-10 * abs(now):
-            break
-    return w
-
-
-def _round(values: Floats) -> list[float]:
-    """Seven digits: sums in another order (threads of the algebra library) give the same bytes."""
-    return [float(f"{value:.6e}") for value in values]
+def _isotonic_state(z: Floats, truth: Floats) -> dict[str, Any]:
+    scores, values = isotonic(z, truth)
+    # Scores as they are: between two that are close the line may be steep.
+    return {"scores": scores.tolist(), "values": rounded(values)}

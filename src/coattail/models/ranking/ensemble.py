@@ -21,6 +21,7 @@ from coattail.evaluation import metrics
 from coattail.files import atomic_folder
 from coattail.models.fitted import Fitted
 from coattail.models.ranking.calibration import probabilities
+from coattail.models.ranking.cross_fit import deal, together
 
 
 class EnsembleParams(Params):
@@ -32,6 +33,10 @@ class EnsembleParams(Params):
         None, ge=0.0, le=1.0, description="weight of the first; null: best nDCG@5 on validation"
     )
     steps: int = Field(20, ge=1, le=1000, description="intervals of the weights tried when null")
+    folds: int = Field(
+        5, ge=2, le=50, description="parts of validation; each is averaged by the others' weight"
+    )
+    seed: int = Field(0, ge=0, description="assignment of validation texts to folds")
 
 
 def combine(a: TopK, b: TopK, weight: float, k: int) -> TopK:
@@ -65,21 +70,47 @@ class Ensemble(Fitted):
         self.params = params
         self.weight_: float
         self.front_: list[dict[str, float]] = []
+        self._fold: NDArray[np.int64] | None = None  # of the texts of fit
+        self._gains: NDArray[np.float64] | None = None  # nDCG@5 of each by every weight tried
 
     def fit(self, a: TopK, b: TopK, Y: sp.csr_matrix) -> Ensemble:
         """Keep the weight given, or choose it on validation texts; ties go to the even mix."""
+        self._fold = deal(a.n, self.params.folds, self.params.seed)
+        self._gains = None
         if self.params.weight is not None:
             self.weight_, self.front_ = self.params.weight, []
             return self
         union = _union(a, b)
-        weights = np.linspace(0, 1, self.params.steps + 1)
-        self.front_ = [
-            {"weight": float(w), "ndcg_at_5": _ndcg_at_5(_weighted(union, w, 5), Y)}
-            for w in weights
-        ]
-        best = max(self.front_, key=lambda p: (p["ndcg_at_5"], -abs(p["weight"] - 0.5)))
-        self.weight_ = best["weight"]
+        weights = np.linspace(0, 1, self.params.steps + 1).tolist()
+        gains = [_ndcg_at_5(_weighted(union, w, 5), Y) for w in weights]
+        self._gains = np.stack(gains, axis=1)
+        self.front_ = self._front(np.ones(a.n, bool))
+        self.weight_ = _best(self.front_)
         return self
+
+    def _front(self, rows: NDArray[np.bool_]) -> list[dict[str, float]]:
+        """nDCG@5 of some of the texts of `fit` by every weight tried."""
+        if self._gains is None:
+            return []
+        weights = np.linspace(0, 1, self.params.steps + 1).tolist()
+        sums = 100 * self._gains[rows].sum(axis=0) / max(int(rows.sum()), 1)
+        return [
+            {"weight": weight, "ndcg_at_5": float(gain)}
+            for weight, gain in zip(weights, sums, strict=True)
+        ]
+
+    def out_of_fold(self, a: TopK, b: TopK, k: int) -> TopK:
+        """The rankings of `fit` as one, each text's by the weight that is best for other folds."""
+        if self._fold is None:
+            raise ModelError("a loaded ensemble has no validation texts; fit it and ask again")
+        if self._gains is None or not a.n:
+            return self.predict(a, b, k)
+        parts = []
+        for number in np.unique(self._fold):
+            rows = self._fold == number
+            weight = _best(self._front(~rows))
+            parts.append((rows, combine(a.rows(rows), b.rows(rows), weight, k)))
+        return together(parts)
 
     def predict(self, a: TopK, b: TopK, k: int) -> TopK:
         return combine(a, b, self.weight_, k)
@@ -149,5 +180,11 @@ def _weighted(union: _Union, weight: float, k: int) -> TopK:
     return best_first(labels, scores, k, "probability", parts)
 
 
-def _ndcg_at_5(topk: TopK, Y: sp.csr_matrix) -> float:
-    return metrics.judge(topk, Y).ratio("ndcg", 5).percent
+def _ndcg_at_5(topk: TopK, Y: sp.csr_matrix) -> NDArray[np.float64]:
+    """Of every text, (n,)."""
+    return metrics.judge(topk, Y).ratio("ndcg", 5).numerator
+
+
+def _best(front: list[dict[str, float]]) -> float:
+    best = max(front, key=lambda p: (p["ndcg_at_5"], -abs(p["weight"] - 0.5)))
+    return best["weight"]

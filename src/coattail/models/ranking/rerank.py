@@ -22,13 +22,13 @@ from coattail.models.fitted import Fitted
 from coattail.models.ranking.calibration import (
     READS_NAMES,
     Calibration,
-    Floats,
-    Name,
     probabilities,
-    true_places,
 )
+from coattail.models.ranking.cross_fit import together
+from coattail.models.ranking.fits import Floats
 from coattail.models.ranking.name_evidence import Names
-from coattail.models.ranking.trade_off import Learned, RerankParams, learn, learned, train_counts
+from coattail.models.ranking.trade_off import Learned, RerankParams, Validation, learned
+from coattail.models.ranking.walk import mixed
 
 __all__ = ["RerankParams", "Reranker", "apply", "label_weights"]
 
@@ -80,6 +80,7 @@ class Reranker(Fitted):
         self.frequency_: NDArray[np.int64]  # (L,) training texts
         self.calibration_ = Calibration("plain")
         self.learned_: Learned | None = None
+        self._valid: Validation | None = None
 
     @property
     def reads_texts(self) -> bool:
@@ -93,29 +94,59 @@ class Reranker(Fitted):
         counts: NDArray,
         inverse_propensity: Floats,
         texts: list[str] | None = None,
+        train_inverse_propensity: Floats | None = None,
     ) -> Reranker:
-        """From the base's ranking of the validation texts; arguments as for `learn`."""
+        """From the base's ranking of the validation texts.
+
+        Arguments as for `learn`, and q of the training texts alone, by which validation texts are
+        ranked and judged; where it is not given it is read off the other.
+        """
         if self.names_ and len(self.names_.names) != Y.shape[1]:
             raise DataError(
                 f"{len(self.names_.names)} names for {Y.shape[1]} labels; run dvc repro preprocess"
             )
         evidence = self._evidence(topk, texts)
-        self.frequency_ = train_counts(counts, Y)
-        name: Name = self.params.calibration or "plain"
         q = np.asarray(inverse_propensity, np.float64)
+        valid = Validation(topk, Y, counts, q, self.params, evidence, train_inverse_propensity)
+        self._valid, self.frequency_, name = valid, valid.train, valid.cross.name
         if self.params.strategy == "learned":
-            self.learned_ = learn(topk, Y, counts, inverse_propensity, self.params, evidence)
-            point = self.learned_.chosen
-            name, q = point.calibration, q**point.power
-            weights = np.stack([(1 - t) + t * q for t in (point.first, point.rest)])
-        else:
-            weights = np.tile(label_weights(counts, q, self.params), (2, 1))
-        self.weights_ = weights.astype(np.float32)
-        hits = true_places(topk, Y)
-        self.calibration_ = Calibration(name).fit(
-            topk, hits, self.frequency_.astype(np.float64), evidence
-        )
+            self.learned_ = valid.learn()
+            name = self.learned_.chosen.calibration
+        self.weights_ = self._weights(self.learned_, counts, q)
+        self.calibration_ = Calibration(name).fit(topk, valid.hits, valid.frequency, evidence)
         return self
+
+    def _weights(self, learned: Learned | None, counts: NDArray, q: Floats) -> NDArray[np.float32]:
+        """(2, L): of the first rank and of the others."""
+        if learned is None:
+            return np.tile(label_weights(counts, q, self.params), (2, 1)).astype(np.float32)
+        point = learned.chosen
+        return np.stack([mixed(q, t, point.power) for t in (point.first, point.rest)])
+
+    def out_of_fold(self, k: int) -> TopK:
+        """The texts of `fit` ranked again, each by what the other folds of them have taught.
+
+        Whatever is fitted on or chosen by validation must read this ranking: `predict` of the same
+        texts has seen their labels.
+        """
+        valid = self._valid
+        if valid is None:
+            raise ModelError("a loaded reranker has no validation texts; fit it and ask again")
+        parts = []
+        for number in valid.cross.numbers or [0]:
+            rows = valid.fold == number
+            learned = valid.learn_without(number) if self.learned_ else None
+            plain = learned is not None and learned.chosen.calibration == "plain"
+            eta = (probabilities(valid.topk) if plain else valid.cross.eta)[rows]
+            first, rest = self._masked(self._weights(learned, valid.train, valid.q), learned)
+            parts.append((rows, _sort(valid.topk.rows(rows), eta, first, rest, k)))
+        return together(parts)
+
+    def _masked(self, weights: NDArray, learned: Learned | None) -> NDArray[np.float32]:
+        """Weights without those of unseen labels; a base that is kept is kept with them."""
+        if not self.params.mask_unseen or (learned and learned.keeps_base):
+            return weights
+        return np.where(self.frequency_ > 0, weights, np.float32(0))
 
     def refit(self, counts: NDArray) -> Reranker:
         """The base was trained again with validation: judge by what it has seen by now.
@@ -141,9 +172,7 @@ class Reranker(Fitted):
             )
         evidence = self._evidence(topk, texts)
         eta = self.calibration_(topk, self.frequency_.astype(np.float64), evidence)
-        first, rest = self.weights_
-        if self.params.mask_unseen:
-            first, rest = (np.where(self.frequency_ > 0, w, np.float32(0)) for w in (first, rest))
+        first, rest = self._masked(self.weights_, self.learned_)
         return _sort(topk, eta, first, rest, k)
 
     def save(self, folder: str | Path) -> None:

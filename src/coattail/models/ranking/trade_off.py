@@ -3,32 +3,33 @@
 Ranking by ``q_l * P(y_l | x)`` maximises PSP@k when the probabilities are calibrated, and ranking
 by ``((1 - t) + t q_l) * P(y_l | x)`` maximises a mixture of precision and PSP, so ``t`` walks along
 the best trade-off between them. `learn` calibrates, walks that path (with its own ``t`` for the
-first rank, on which the floor lies, and for the rest) and takes the point with the largest goal
-(PSP over the first k ranks) whose P@1 is above the floor.
+first rank and for the rest) and takes the point with the largest goal (PSP over the first k ranks)
+that keeps the floors under precision, also on texts that it has not seen (`floors`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from coattail.arrays import TopK, as_csr
 from coattail.config import Params
 from coattail.errors import DataError
 from coattail.evaluation import metrics
 from coattail.labels.frequency import counts as count_labels
-from coattail.models.ranking.calibration import (
-    Calibration,
-    Floats,
-    Name,
-    probabilities,
-    true_places,
-)
+from coattail.models.ranking.calibration import Name, probabilities, true_places
+from coattail.models.ranking.cross_fit import CrossFit, deal
+from coattail.models.ranking.fits import Floats
+from coattail.models.ranking.floors import GUARDED, Floors
+from coattail.models.ranking.walk import Lists, Places, TradeOff, mixed, with_first
+
+Metric = Literal["p_at_1", "p_at_3", "p_at_5", "ndcg_at_5"]
 
 
 class RerankParams(Params):
@@ -55,41 +56,70 @@ class RerankParams(Params):
         description="learned: maximise the mean of PSP@1 to PSP@k, or PSP@k alone, which does not "
         "care for the order within the first k",
     )
-    allowed_loss: float = Field(
-        1.0, ge=0.0, le=100.0, description="learned: points of P@1 that may be lost to the base"
+    allowed_loss: float | dict[Metric, float] = Field(
+        1.0,
+        description="learned: points that may be lost of each of P@1, P@3, P@5 and nDCG@5, or a "
+        "mapping of p_at_1, p_at_3, p_at_5, ndcg_at_5 to points; one it leaves out has no floor",
     )
     floor_from: Literal["base", "best"] = Field(
         "base",
-        description="learned: the loss is counted from the base's P@1, or from the best P@1 that "
-        "any reranking reaches on validation (careful: a calibration often gains first)",
+        description="learned: losses are counted from the base, or from the best that any "
+        "reranking reaches on validation (careful: a calibration often gains first)",
     )
-    allowed_loss_at_k: float | None = Field(
-        None, ge=0.0, le=100.0, description="learned: points of P@k that may be lost; null: any"
+    confidence: float = Field(
+        0.99,
+        ge=0.5,
+        lt=1.0,
+        description="learned: share of the draws of validation texts (paired bootstrap) in which "
+        "no floor may be broken; 0.5 asks for little more than the losses as they were measured",
     )
-    steps: int = Field(20, ge=1, le=200, description="learned: intervals of each mixing weight")
-    folds: int = Field(5, ge=2, le=50, description="learned: parts of validation for cross-fitting")
+    steps: int = Field(
+        20, ge=1, le=200, description="learned: intervals of each mixing weight, finest near 0"
+    )
+    folds: int = Field(
+        5, ge=2, le=50, description="parts of validation; each is ranked by what the others taught"
+    )
     mask_unseen: bool = Field(True, description="drop labels without a training text")
     refit: bool = Field(
         False,
         description="test and new texts are ranked by a base that has seen validation, too (its "
         "refit): a label's training texts are then those of both",
     )
-    seed: int = Field(0, ge=0, description="learned: assignment of validation texts to folds")
+    seed: int = Field(0, ge=0, description="assignment of validation texts to folds, and the draws")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _loss_at_k(cls, values: Any) -> Any:
+        """``allowed_loss_at_k`` is a part of ``allowed_loss`` now; unset it said nothing."""
+        if not isinstance(values, dict) or "allowed_loss_at_k" not in values:
+            return values
+        if values["allowed_loss_at_k"] is not None:
+            raise ValueError(
+                "allowed_loss_at_k is gone; a loss for each metric stands in allowed_loss, as in "
+                "allowed_loss: {p_at_1: 1.0, p_at_5: 0.5}"
+            )
+        return {key: value for key, value in values.items() if key != "allowed_loss_at_k"}
 
-@dataclass(frozen=True)
-class TradeOff:
-    """One trade-off, measured on validation: labels weigh ``(1 - t) + t q^power``."""
+    @field_validator("allowed_loss", mode="before")
+    @classmethod
+    def _points(cls, value: Any) -> Any:
+        """One message for whatever is wrong, where a union of types would have one for each."""
+        named = value if isinstance(value, dict) else {"all": value}
+        for points in named.values():
+            if isinstance(points, bool) or not isinstance(points, int | float):
+                raise ValueError(f"wanted points, or {', '.join(GUARDED)} each with its points")
+            if not 0 <= points <= 100:
+                raise ValueError(f"{points} is no number of points; wanted 0 to 100")
+        if isinstance(value, dict) and (unknown := [n for n in value if n not in GUARDED]):
+            raise ValueError(f"no floor for {unknown[0]!r}; there is {', '.join(GUARDED)}")
+        return value
 
-    calibration: Name
-    first: float  # t of the first rank
-    rest: float  # t of all other ranks
-    power: float
-    p_at_1: float
-    p_at_k: float
-    psp_at_1: float
-    psp_at_k: float
-    goal: float  # PSP@k, or the mean of PSP@1 to PSP@k
+    @property
+    def losses(self) -> dict[str, float]:
+        """Points that may be lost, by metric; a metric without a floor is not among them."""
+        if isinstance(self.allowed_loss, dict):
+            return {name: self.allowed_loss[name] for name in self.allowed_loss}
+        return dict.fromkeys(GUARDED, self.allowed_loss)
 
 
 @dataclass(frozen=True)
@@ -98,8 +128,69 @@ class Learned:
 
     chosen: TradeOff
     base: TradeOff  # the ranking as it came
+    held: float  # share of the draws of texts in which the chosen point keeps all floors
     front: list[TradeOff]  # points that no other beats in both P@1 and the goal, by falling P@1
     powers: list[TradeOff]  # plain scores times q^a for comparison
+
+    @property
+    def keeps_base(self) -> bool:
+        """Nothing better clears the floors: the ranking stays as it came."""
+        return self.chosen == self.base
+
+
+class Validation:
+    """Validation texts to learn from: the base's lists, what is true, and maps that see neither.
+
+    Frequencies are those of the training texts alone, and so are the propensities: with the
+    validation texts counted in, a label's frequency would tell whether it occurs among them.
+    Arguments as for `learn`.
+    """
+
+    def __init__(
+        self,
+        topk: TopK,
+        Y: sp.csr_matrix,
+        counts: NDArray,
+        inverse_propensity: Floats,
+        params: RerankParams,
+        evidence: Floats | None = None,
+        train_inverse_propensity: Floats | None = None,
+    ) -> None:
+        self.topk, self.params, self.evidence = topk, params, evidence
+        self.train = train_counts(counts, Y)
+        q = train_inverse_propensity
+        if q is None:
+            q = _as_of(self.train, counts, inverse_propensity)
+        self.q = np.asarray(q, np.float64)
+        self.Y, self.hits = Y, true_places(topk, Y)
+        self.frequency = self.train.astype(np.float64)
+        self.fold = deal(topk.n, params.folds, params.seed)
+        fitted: Name = "context" if params.strategy == "learned" else "plain"
+        self.cross = CrossFit(
+            *(params.calibration or fitted, topk, self.hits, self.frequency, evidence, self.fold)
+        )
+
+    def learn(self) -> Learned:
+        """The best trade-off, judged by maps that have not seen the text."""
+        if self.topk.n == 0:
+            raise DataError("learned weights need validation texts, got none; use a fixed strategy")
+        return TradeOffs(self._lists, self._maps(self.cross.eta), self.params).made()
+
+    def learn_without(self, number: int) -> Learned:
+        """The same without having seen a fold: what may be used to rank its texts."""
+        rows = self.fold != number
+        maps = self._maps(self.cross.without(number))
+        lists = self._lists.rows(rows)
+        return TradeOffs(lists, {name: eta[rows] for name, eta in maps.items()}, self.params).made()
+
+    @cached_property
+    def _lists(self) -> Lists:
+        judged = metrics.judge(self.topk, self.Y, self.q)
+        seen = (self.train > 0) | (not self.params.mask_unseen)
+        return Lists.of(judged, self.hits, seen, self.params.k)
+
+    def _maps(self, eta: Floats) -> dict[Name, Floats]:
+        return {"plain": probabilities(self.topk), self.cross.name: eta}
 
 
 def learn(
@@ -111,10 +202,6 @@ def learn(
     evidence: Floats | None = None,
 ) -> Learned:
     """Choose calibration and weights on validation texts.
-
-    Every text is scored by a calibration fitted on the other folds. Frequencies are those of the
-    training texts alone, and so are the propensities here: with the validation texts counted in, a
-    label's frequency would tell whether it occurs among them.
 
     Parameters
     ----------
@@ -129,133 +216,74 @@ def learn(
     evidence : float (n, list, e)
         What the names of labels say, for calibrations that read them.
     """
-    if topk.n == 0:
-        raise DataError("learned weights need validation texts, got none; use a fixed strategy")
-    train = train_counts(counts, Y)
-    q = _as_of(train, counts, inverse_propensity)
-    judged = metrics.judge(topk, Y, q)
-    hits = true_places(topk, Y)
-    truth = _TrueLabels(topk, hits, judged, params, train if params.mask_unseen else None)
-    names: list[Name] = ["plain"]
-    if (fitted := params.calibration or "context") != "plain":
-        names.append(fitted)
-    grid = np.linspace(0, 1, params.steps + 1)
-    points: list[TradeOff] = []
-    for name in names:
-        eta = probabilities(topk)
-        if name != "plain":
-            eta = _cross_fit(name, topk, hits, train, params, evidence)
-        points += truth.walk(name, eta, grid)
-    powers = [truth.power(probabilities(topk), a) for a in np.linspace(0, 2, 21)]
-    chosen = _best([*points, *powers, truth.base], truth.base, params)
-    return Learned(chosen, truth.base, _front([*points, truth.base]), powers)
+    return Validation(topk, Y, counts, inverse_propensity, params, evidence).learn()
 
 
-class _TrueLabels:
-    """Validation texts ready to score many rankings of the same lists."""
+class TradeOffs:
+    """All trade-offs of some texts, and the one to take."""
 
-    def __init__(
-        self,
-        topk: TopK,
-        hits: NDArray[np.bool_],
-        judged: metrics.Judged,
-        params: RerankParams,
-        train: NDArray[np.int64] | None,
-    ) -> None:
-        labels = np.maximum(topk.labels, 0)
-        self.k = params.k
-        self.hits = hits.astype(np.float64)
-        self.q = judged.inverse_propensity[labels]
-        self.allowed = topk.labels >= 0
-        if train is not None:
-            self.allowed &= train[labels] > 0
-        depths = range(1, self.k + 1)
-        self.ideal = np.array([judged.ratio("psp", j).denominator.sum() for j in depths])
-        self.aim = np.full(self.k, 1 / self.k) if params.goal == "mean_psp" else np.eye(self.k)[-1]
-        # The base needs no sorting: its lists are best first already.
-        ranks = np.tile(np.arange(min(self.k, topk.k)), (topk.n, 1))
-        self.base = self._point("plain", 0.0, 0.0, 0.0, ranks)
-
-    def walk(self, name: Name, eta: Floats, grid: Floats) -> list[TradeOff]:
-        """All pairs of mixing weights; each weight's order is found once."""
-        orders = [self._order(eta * ((1 - t) + t * self.q)) for t in grid]
-        return [
-            self._point(name, float(first), float(rest), 1.0, _with_first(top[:, 0], other, self.k))
-            for first, top in zip(grid, orders, strict=True)
-            for rest, other in zip(grid, orders, strict=True)
+    def __init__(self, lists: Lists, maps: dict[Name, Floats], params: RerankParams) -> None:
+        self.lists, self.maps, self.params = lists, maps, params
+        depths = np.full(params.k, 1 / params.k)
+        self.aim = depths if params.goal == "mean_psp" else np.eye(params.k)[-1]
+        self.base = lists.point("plain", (0.0, 0.0, 0.0), lists.base(), self.aim)
+        # Rare labels weigh up to a hundred times as much: small weights make large differences.
+        grid = np.linspace(0, 1, params.steps + 1) ** 2
+        self._orders: dict[tuple[Name, float, float], Places] = {}
+        pairs = [(first, rest) for first in grid.tolist() for rest in grid.tolist()]
+        self.points = [
+            self._point(name, first, rest, 1.0)
+            for name in maps
+            for first, rest in pairs
             if first <= rest
         ]
+        self.powers = [self._point("plain", 1.0, 1.0, a) for a in np.linspace(0, 2, 21).tolist()]
 
-    def power(self, eta: Floats, a: float) -> TradeOff:
-        return self._point("plain", 1.0, 1.0, float(a), self._order(eta * self.q**a)[:, : self.k])
+    def made(self) -> Learned:
+        """Largest goal above the floors; the base itself if nothing else clears them."""
+        lists, points = self.lists, [self.base, *self.points, *self.powers]
+        floors = Floors(self.params.losses, lists.n, self.params.confidence, self.params.seed)
+        marks = self._marks(points)
+        kept = np.array([p.guarded for p in points]) / 100
+        lost = marks.sum(axis=0) / max(lists.n, 1) - kept
+        able = [p for p, good in zip(points, floors.within(lost), strict=True) if good]
+        able.sort(key=lambda p: (-round(p.goal, 9), -p.p_at_1, p.rest, p.first))
+        chosen = next((p for p in able if floors.clear(marks - self._guarded(p))), self.base)
+        held = floors.share(marks - self._guarded(chosen))
+        return Learned(chosen, self.base, held, _front([*self.points, self.base]), self.powers)
 
-    def _order(self, scores: Floats) -> NDArray[np.intp]:
-        """Places of the best k + 1 entries, best first, ties to the earlier place."""
-        scores = np.where(self.allowed, scores, -1.0)
-        keep = min(self.k + 1, scores.shape[1])
-        some = np.sort(np.argpartition(-scores, keep - 1, axis=1)[:, :keep], axis=1)
-        order = np.argsort(-np.take_along_axis(scores, some, 1), axis=1, kind="stable")
-        return np.take_along_axis(some, order, 1)
+    def _marks(self, points: list[TradeOff]) -> Floats:
+        """From where losses are counted, text by text, (n, 4): the base, or the best reached."""
+        marks = self._guarded(self.base)
+        if self.params.floor_from == "best":
+            for column, name in enumerate(GUARDED):
+                best = max(points, key=lambda p: getattr(p, name))
+                marks[:, column] = self._guarded(best)[:, column]
+        return marks
 
-    def _point(
-        self, name: Name, first: float, rest: float, power: float, places: NDArray
-    ) -> TradeOff:
-        hits = np.take_along_axis(self.hits, places, 1).sum(axis=0)  # per rank
-        gains = (
-            np.take_along_axis(self.hits, places, 1) * np.take_along_axis(self.q, places, 1)
-        ).sum(axis=0)
-        # A list shorter than k gains nothing at the ranks it lacks.
-        gained = np.cumsum(np.pad(gains, (0, self.k - len(gains))))
-        psp = 100 * np.divide(gained, self.ideal, out=np.zeros(self.k), where=self.ideal > 0)
-        n = max(len(places), 1)
-        return TradeOff(
-            *(name, first, rest, power),
-            p_at_1=100 * float(hits[0]) / n,
-            p_at_k=100 * float(hits.sum()) / (n * self.k),
-            psp_at_1=float(psp[0]),
-            psp_at_k=float(psp[-1]),
-            goal=float(psp @ self.aim),
-        )
+    def _point(self, name: Name, first: float, rest: float, power: float) -> TradeOff:
+        found = self._found(name, first, rest, power)
+        return self.lists.point(name, (first, rest, power), found, self.aim)
 
+    def _guarded(self, point: TradeOff) -> Floats:
+        if point is self.base:
+            return self.lists.guarded(self.lists.base())
+        mixing = point.first, point.rest, point.power
+        return self.lists.guarded(self._found(point.calibration, *mixing))
 
-def _with_first(first: NDArray, order: NDArray, k: int) -> NDArray:
-    """``first`` at rank one, then ``order`` without it; (n,), (n, k + 1) -> (n, k)."""
-    own = order == first[:, None]
-    # Where first is not among them at all, the last of the k + 1 gives way.
-    own[:, -1] |= ~own.any(axis=1)
-    rest = order[~own].reshape(len(order), -1)
-    return np.concatenate([first[:, None], rest], axis=1)[:, :k]
+    def _found(self, name: Name, first: float, rest: float, power: float) -> Floats:
+        places = self._order(name, rest, power)
+        if first != rest and places.shape[1]:
+            places = with_first(self._order(name, first, power)[:, 0], places)
+        return self.lists.found(places)
 
-
-def _cross_fit(
-    name: Name,
-    topk: TopK,
-    hits: NDArray[np.bool_],
-    train: NDArray,
-    params: RerankParams,
-    evidence: Floats | None,
-) -> Floats:
-    """Probabilities (n, list), each text's by a calibration that has not seen it."""
-    frequency = train.astype(np.float64)
-    fold = np.random.default_rng(params.seed).permutation(topk.n) % params.folds
-    eta, map_ = np.zeros(topk.labels.shape), None
-    for number in range(params.folds):
-        out, rest = fold == number, fold != number
-        seen, new = (None if evidence is None else evidence[part] for part in (rest, out))
-        map_ = Calibration(name).fit(topk.rows(rest), hits[rest], frequency, seen, map_)
-        eta[out] = map_(topk.rows(out), frequency, new)
-    return eta
-
-
-def _best(points: list[TradeOff], base: TradeOff, params: RerankParams) -> TradeOff:
-    """Largest goal above the floors; the base itself if nothing else clears them."""
-    top = max(p.p_at_1 for p in points) if params.floor_from == "best" else base.p_at_1
-    floor = top - params.allowed_loss - 1e-9
-    at_k = -np.inf
-    if params.allowed_loss_at_k is not None:
-        at_k = base.p_at_k - params.allowed_loss_at_k - 1e-9
-    able = [p for p in points if p.p_at_1 >= floor and p.p_at_k >= at_k]
-    return max(able, key=lambda p: (round(p.goal, 9), p.p_at_1, -p.rest, -p.first))
+    def _order(self, name: Name, t: float, power: float) -> Places:
+        """The order by one weight, found once."""
+        key = (name, t, power)
+        if key not in self._orders:
+            weights = mixed(self.lists.q, t, power)
+            self._orders[key] = self.lists.order(self.maps[name], weights)
+        return self._orders[key]
 
 
 def _front(points: list[TradeOff]) -> list[TradeOff]:
@@ -294,4 +322,4 @@ def learned(content: dict[str, Any] | None) -> Learned | None:
         return None
     chosen, base = TradeOff(**content["chosen"]), TradeOff(**content["base"])
     front, powers = ([TradeOff(**p) for p in content[name]] for name in ("front", "powers"))
-    return Learned(chosen, base, front, powers)
+    return Learned(chosen, base, float(content["held"]), front, powers)
