@@ -15,15 +15,21 @@ from typing import Any
 from coattail.config import Params, load, parse, read_yaml
 from coattail.errors import CoattailError, ConfigError
 from coattail.pipeline import code_digest
+from coattail.processor import Wanted, obstacle
 
 log = logging.getLogger("coattail")
 
 
 class RunSettings(Params):
-    """Top-level settings of params.yaml that change how work runs, never what it computes."""
+    """Top-level settings of params.yaml about how work runs.
+
+    The first two never change what it computes. The third does, in the last digits; stages/__init__
+    reads it too, before anything is imported.
+    """
 
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     threads: int = 0  # 0: all cores
+    processor: Wanted = "any"  # any, native
 
 
 def settings() -> RunSettings:
@@ -69,7 +75,9 @@ def run(main: Callable[..., None]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         code_digest.check_script(Path(sys.argv[0]))
-        limit_threads(settings().threads)
+        wanted = settings()
+        limit_threads(wanted.threads)
+        _warn_of_other_bytes(wanted.processor)
         main(*sys.argv[1:])
     except CoattailError as error:
         _fail(str(error))
@@ -81,6 +89,15 @@ def run(main: Callable[..., None]) -> None:
         _fail(f"no space left on the device while writing {error.filename or 'a file'}; free some")
     except KeyboardInterrupt:
         _fail("interrupted; run dvc repro again to go on", 130)
+
+
+def _warn_of_other_bytes(wanted: Wanted) -> None:
+    if wanted == "any" and obstacle():
+        log.warning(
+            "processor: any cannot be kept here (%s); results may differ in the last digits from "
+            "those of Intel and AMD processors with AVX2",
+            obstacle(),
+        )
 
 
 def _fail(message: str, code: int = 1) -> None:

@@ -11,12 +11,17 @@ from contextlib import contextmanager, suppress
 import torch
 
 from coattail.errors import DeviceError
+from coattail.models.deep import same_bits
 
 log = logging.getLogger("coattail")
 
 
 def resolve(wanted: str) -> str:
-    """The device to use: ``auto`` takes the first GPU if there is one; a name must exist."""
+    """The device to use: ``auto`` takes the first GPU if there is one; a name must exist.
+
+    Every fitting and every loading comes here first, so here torch learns how to compute.
+    """
+    same_bits.settle()
     if wanted == "auto":
         if torch.cuda.is_available():
             return "cuda:0"
