@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -43,7 +44,12 @@ def read_wanted(params: Path = Path("params.yaml")) -> str:
 
 
 def settle(wanted: str) -> None:
-    """Set the environment of this process and its children, before numpy is imported."""
+    """Set the environment of this process and its children, before numpy is imported.
+
+    Afterwards it is too late, and nothing is changed: half of the libraries would know.
+    """
+    if "numpy" in sys.modules:
+        return
     ours = os.environ.pop(HELD, None) is not None
     if wanted == "any" and not obstacle():
         os.environ.pop("NPY_ENABLE_CPU_FEATURES", None)  # numpy refuses both
@@ -59,6 +65,11 @@ def settle(wanted: str) -> None:
 def held() -> bool:
     """Whether this process computes the bytes that every processor computes."""
     return os.environ.get(HELD) == "any"
+
+
+def settings() -> dict[str, str]:
+    """Those of the settings above that are set, by us or by somebody else."""
+    return {name: os.environ[name] for name in SETTINGS if name in os.environ}
 
 
 def obstacle() -> str:

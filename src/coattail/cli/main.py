@@ -136,6 +136,8 @@ def compare(
     from coattail.experiments import compare as comparing
 
     found = comparing.compare(sources)
+    for warning in found.warnings():
+        click.echo(f"note: {warning}", err=True)
     found = found.only(only) if only else found
     found = found.changed() if changed else found
     if as_json or as_csv:
@@ -230,6 +232,9 @@ def clean(dry_run: bool) -> None:
 @click.option("-k", default=5, show_default=True, help="Labels per text.")
 def tag(texts: tuple[str, ...], candidate: str | None, model: str | None, k: int) -> None:
     """Tag TEXTS (or lines of standard input) with a trained candidate."""
+    from coattail import processor
+
+    processor.settle(processor.read_wanted())  # the same scores as the pipeline's
     from coattail.serving.tagger import Tagger
 
     if candidate and model:

@@ -130,7 +130,12 @@ def backward(gates, weights, cells, squashed, d_states, d_gates, d_state, d_cell
     for t in range(steps - 1, -1, -1):
         for b in range(batch):
             _backward_row(
-                gates[t, b], cells[t, b], squashed[t, b], d_states[t, b], d_state[b], d_cell[b],
+                gates[t, b],
+                cells[t, b],
+                squashed[t, b],
+                d_states[t, b],
+                d_state[b],
+                d_cell[b],
                 d_gates[t, b],
             )
         np.dot(d_gates[t], weights, d_state)
