@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 
 import torch
 
+from coattail import processor
 from coattail.errors import DeviceError
 from coattail.models.deep import same_bits
 
@@ -100,6 +101,15 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def undivided(count: int) -> int:
+    """Threads for a model whose operations torch splits, when it may use ``count``.
+
+    Where the bytes are to be those of every processor it is one: sums inside an operation depend on
+    how it was split, and machines have different numbers of cores.
+    """
+    return 1 if processor.held() else count
 
 
 def keep_freed_memory() -> None:
