@@ -1,6 +1,7 @@
 """Does every stage give the same bytes on another processor?
 
     python benchmarks/processors.py [--processor any] [--cpu host Haswell-v4 EPYC-v3]
+    python benchmarks/processors.py --cost 3000  # CPU seconds of both settings, in turn
 
 Runs all stages that compute, with small models of every kind on a small demo corpus, once on this
 machine (`host`) and once for each emulated processor, and compares every file they leave.
@@ -138,6 +139,50 @@ def unrecorded(*_: object):
     yield Unrecorded()
 
 
+# --- what it costs -------------------------------------------------------------------------------
+
+
+def train(processor: str, texts: int, threads: int) -> None:
+    """Train attentionxml on the first texts of data/features and print the CPU seconds it took."""
+    from coattail import processor as settings
+
+    settings.settle(processor)
+    from coattail.data.features import Features
+    from coattail.models.deep import deep_models
+    from coattail.models.deep.deep_params import AttentionXmlParams
+    from coattail.pipeline.runner import limit_threads
+
+    limit_threads(threads)
+    features = Features("data/features")
+    params = AttentionXmlParams(model="attentionxml", tree="flat", epochs=1)
+    tokens, Y = features.tokens("train").take(range(texts)), features.Y("train")[:texts]
+    begin = time.process_time()
+    deep_models.build(params).fit(
+        tokens, Y, vocabulary_size=len(features.vocabulary), threads=threads
+    )
+    print(f"{time.process_time() - begin:.2f}")
+
+
+def cost(texts: int, threads: int, rounds: int = 3) -> None:
+    for number in range(rounds):
+        seconds = {}
+        for processor in ("native", "any"):
+            words = [sys.executable, __file__, "--processor", processor, "--train", str(texts)]
+            done = subprocess.run(
+                [*words, "--threads", str(threads)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                check=True,
+            )
+            seconds[processor] = float(done.stdout.splitlines()[-1])
+        if number:  # the first round may compile
+            ratio = seconds["any"] / seconds["native"]
+            print(
+                f"native {seconds['native']:.1f} s, any {seconds['any']:.1f} s: {ratio:.2f} times"
+            )
+
+
 # --- all of them ---------------------------------------------------------------------------------
 
 
@@ -160,8 +205,16 @@ def main() -> int:
     parser.add_argument("--cpu", nargs="+", default=["host", "Haswell-v4", "EPYC-v3"])
     parser.add_argument("--processor", default="any", choices=["any", "native"])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--cost", type=int, metavar="TEXTS", help="train on data/features")
     parser.add_argument("--compute", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--train", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.train:
+        train(given.processor, given.train, given.threads)
+        return 0
+    if given.cost:
+        cost(given.cost, given.threads)
+        return 0
     if given.compute:
         compute(given.compute, given.threads)
         return 0

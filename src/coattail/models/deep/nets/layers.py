@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coattail.models.deep.batching import PAD, Batch
-from coattail.models.deep.nets.lstm import Lstm
+from coattail.models.deep.nets.lstm_layer import Lstm
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coattail.arrays import Ragged
-from coattail.models.deep.nets.lstm import Lstm
+from coattail.models.deep.nets.lstm_layer import Lstm
 from coattail.models.deep.transfer.transfer_params import EncoderParams
 
 # Texts are sorted by length within so many batches drawn at random.

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from coattail.models.deep.nets.layers import BiLstm, initialise
-from coattail.models.deep.nets.lstm import Lstm
+from coattail.models.deep.nets.lstm_layer import Lstm
 
 
 def both(dim: int, hidden: int) -> tuple[Lstm, nn.LSTM]:
