@@ -15,7 +15,7 @@ from typing import Any
 from coattail.config import Params, load, parse, read_yaml
 from coattail.errors import CoattailError, ConfigError
 from coattail.pipeline import code_digest
-from coattail.processor import Wanted, obstacle
+from coattail.processor import Wanted, held, obstacle
 
 log = logging.getLogger("coattail")
 
@@ -115,6 +115,8 @@ def section(stage: str, variant: str | None, model: Any) -> Any:
 
 def partial(address: str) -> Path:
     """Where a stage keeps what lets it go on after an interrupt; removed when it is done."""
-    path = Path(".dvc/tmp/coattail") / address
+    folder = Path(".dvc/tmp/coattail")
+    # What one processor began in its own way is nothing to go on from for the bytes of all.
+    path = (folder / "any" if held() else folder) / address
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
