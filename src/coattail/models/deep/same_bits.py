@@ -35,6 +35,8 @@ def replace() -> None:
         for name, function in REPLACED.items():
             library.impl(name, function, "CPU")
     _registered.append(library)
+    # oneDNN asks the processor and its caches; what still went there (gelu) torch then does itself.
+    torch.backends.mkldnn.enabled = False
     # Its attention multiplies inside one operation; without it torch takes products and softmax.
     # (GPUs have other fast ones.)
     torch.backends.cuda.enable_flash_sdp(False)
