@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := true
 
-.PHONY: help setup repro status test check format ui team-server bench clean
+.PHONY: help setup repro status test bits check format ui team-server bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ status: setup ## Say what `make repro` would run, edits of code and of your data
 test: setup ## Run the tests
 	@echo "coattail: pytest"
 	@python -m pytest -n 2 --dist loadfile
+
+bits: setup ## Compare the bytes of all stages with those on emulated processors (needs qemu-user)
+	@python benchmarks/processors.py
 
 check: setup ## Lint, format, types, and who may import whom
 	ruff check .

@@ -72,6 +72,20 @@ def test_a_missing_gpu_is_a_problem_if_asked_for_and_a_note_if_not(project):
     assert "cuda" in problems()
 
 
+def test_doctor_says_what_stages_compute_with(project, monkeypatch):
+    monkeypatch.setattr(doctor.processor, "obstacle", lambda: "")
+    said = next(one.what for one in findings("ok") if one.what.startswith("processor: any"))
+    assert doctor.processor.name() in said
+    assert "ATEN_CPU_CAPABILITY=avx2" in said
+    monkeypatch.setattr(doctor.processor, "obstacle", lambda: "its processor lacks AVX2")
+    assert any(one.what.endswith("its processor lacks AVX2") for one in findings("note"))
+    params = Path("params.yaml")
+    params.write_text(params.read_text().replace("processor: any", "processor: native", 1))
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Zen")
+    said = next(one.what for one in findings("note") if one.what.startswith("processor: native"))
+    assert "OPENBLAS_CORETYPE=Zen" in said
+
+
 def test_a_stale_lock_names_the_dead_process(project):
     Path(".dvc/tmp").mkdir(parents=True)
     holder = {"pid": DEAD, "cmd": "dvc repro"}

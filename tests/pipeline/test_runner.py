@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from coattail import __version__
+from coattail import __version__, processor
 from coattail.errors import ConfigError, DataError
 from coattail.models import begun_with
 from coattail.pipeline import runner
@@ -107,6 +107,23 @@ def test_a_wrong_setting_is_refused(project):
     (project / "params.yaml").write_text("threads: many\n")
     with pytest.raises(ConfigError, match="threads"):
         runner.settings()
+
+
+def test_work_begun_natively_is_not_continued_for_the_bytes_of_all(project, monkeypatch):
+    monkeypatch.delenv(processor.HELD, raising=False)
+    native = runner.partial("train_deep@a.ckpt")
+    monkeypatch.setenv(processor.HELD, "any")
+    assert runner.partial("train_deep@a.ckpt") != native
+    assert native.parent.is_dir()
+
+
+def test_a_machine_that_cannot_keep_the_promise_is_told(project, monkeypatch, caplog):
+    (project / "params.yaml").write_text("processor: any\n")
+    monkeypatch.setattr(runner, "obstacle", lambda: "its processor lacks AVX2")
+    runner._warn_of_other_bytes("native")
+    assert not caplog.records
+    runner._warn_of_other_bytes("any")
+    assert "lacks AVX2" in caplog.text
 
 
 def test_a_variant_with_a_dot_is_refused(project):

@@ -212,7 +212,7 @@ def test_every_stage_has_the_shape_of_the_house(stage):
     if stage in VARIANTS:
         assert STAGES[stage]["foreach"] == f"${{{stage}}}"
         assert do["cmd"] == f"python -m stages.{stage} ${{key}}"
-        assert do["params"] == [f"{section}.${{key}}"]
+        assert do["params"] == ["processor", f"{section}.${{key}}"]
         record = f"data/runs/{stage}@${{key}}.json"
     else:
         assert do["cmd"] == f"python -m stages.{stage}"
@@ -233,6 +233,12 @@ def test_stages_over_all_candidates_follow_the_sections_that_define_them():
 def test_only_stages_at_the_end_read_the_results_of_others():
     readers = {s for s in STAGES if any(p.startswith("data/runs") for p in paths(s, "deps"))}
     assert readers == LAST | {"candidates"}
+
+
+def test_every_stage_that_computes_depends_on_the_processor_that_is_wanted():
+    bookkeeping = {*NO_RUN, "publish"}
+    wanted = {s for s in STAGES if "processor" in definition(s).get("params", [])}
+    assert wanted == set(STAGES) - bookkeeping
 
 
 def test_gpu_stages_declare_themselves():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from coattail import processor
 from coattail.config import read_yaml
 from coattail.errors import CoattailError, ConfigError
 from coattail.pipeline.candidates import candidates
@@ -30,6 +31,7 @@ def examine() -> Iterator[Finding]:
         _leftovers,
         _strays,
         _device,
+        _processor,
         _waiting,
         _store,
     ]
@@ -148,6 +150,24 @@ def _device() -> Iterator[Finding]:
         yield Finding("note", "no GPU in use: train_deep and transfer run on the CPU, and slower")
     else:
         yield Finding("ok", f"deep stages run on {device}")
+
+
+def _processor() -> Iterator[Finding]:
+    """What the stages compute with here, since it can show in the last digits."""
+    from coattail.pipeline.runner import settings
+
+    wanted = settings()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    here = f"{processor.name()}, {processor.capability()}, {wanted.threads or cores} threads"
+    if wanted.processor == "native":
+        given = " ".join(f"{name}={value}" for name, value in processor.settings().items())
+        told = f"environment: {given}" if given else "nothing set in the environment"
+        yield Finding("note", f"processor: native ({here}; {told}): results are this machine's own")
+    elif obstacle := processor.obstacle():
+        yield Finding("note", f"processor: any cannot be kept here ({here}): {obstacle}")
+    else:
+        told = " ".join(f"{name}={value}" for name, value in processor.SETTINGS.items())
+        yield Finding("ok", f"processor: any ({here}); stages set {told}")
 
 
 def _waiting() -> Iterator[Finding]:

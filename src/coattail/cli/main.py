@@ -159,6 +159,8 @@ def compare(
     from coattail.experiments import compare as comparing
 
     found = comparing.compare(sources)
+    for warning in found.warnings():
+        click.echo(f"note: {warning}", err=True)
     found = found.only(only) if only else found
     found = found.changed() if changed else found
     if as_json or as_csv:
@@ -258,6 +260,9 @@ def tag(texts: tuple[str, ...], candidate: str | None, model: str | None, k: int
     probabilities. Labels stand in the candidate's order, which a reranking takes from more than
     the probability.
     """
+    from coattail import processor
+
+    processor.settle(processor.read_wanted())  # the same scores as the pipeline's
     from coattail.serving.tagger import Tagger
 
     if candidate and model:

@@ -9,7 +9,8 @@ import math
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,6 +21,7 @@ from coattail.errors import ConfigError, DataError
 from coattail.evaluation import leaderboard
 from coattail.evaluation.scoring import TABLES, Evaluation
 from coattail.tracking.candidate_metrics import RUN_ID, results
+from coattail.tracking.circumstances import NOTHING, Circumstances, of_lock, of_run
 
 Metrics = dict[str, float]
 WORKSPACE = "workspace"
@@ -35,6 +37,7 @@ class Source:
     kind: str
     address: str  # commit or run id; empty for the workspace
     candidates: dict[str, Metrics]
+    made: Circumstances = NOTHING
 
 
 @dataclass(frozen=True)
@@ -80,10 +83,23 @@ class Comparison:
 
     def _keep(self, names: set[str]) -> Comparison:
         kept = [
-            Source(s.name, s.kind, s.address, {n: m for n, m in s.candidates.items() if n in names})
+            replace(s, candidates={n: m for n, m in s.candidates.items() if n in names})
             for s in self.sources
         ]
         return Comparison(kept)
+
+    def warnings(self) -> list[str]:
+        """Sources of the same code, data and params that were computed on other processors."""
+        found = []
+        for one, other in combinations(self.sources, 2):
+            if how := one.made.beside(other.made):
+                both = set(one.candidates) & set(other.candidates)
+                same = all(_same(one.candidates[n])(other.candidates[n]) for n in both)
+                end = "no figure differs" if same else "so differences of figures come from there"
+                found.append(
+                    f"{one.name} and {other.name} differ in the processor alone: {how}; {end}"
+                )
+        return found
 
 
 def _same(first: Metrics | None) -> Any:
@@ -110,17 +126,18 @@ def _source(name: str) -> Source:
         small = {
             p.stem: _parsed(p.read_text(), str(p)) for p in sorted(Path("metrics").glob("*.json"))
         }
-        return Source(name, WORKSPACE, "", _detailed(small, _details_here()))
+        lock = Path("dvc.lock").read_text() if Path("dvc.lock").exists() else ""
+        return Source(name, WORKSPACE, "", _detailed(small, _details_here()), of_lock(lock))
     commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     if commit:
-        return Source(name, "revision", commit, _of_commit(commit))
+        return Source(name, "revision", commit, *_of_commit(commit))
     commit = _experiment(name)
     if commit:
-        return Source(name, "experiment", commit, _of_commit(commit))
+        return Source(name, "experiment", commit, *_of_commit(commit))
     if RUN_ID.fullmatch(name):
         found = results(name)
         if found:
-            return Source(_short(*found, name), "run", name, found[1])
+            return Source(_short(*found, name), "run", name, found[1], of_run(name))
     known = [WORKSPACE, "HEAD", *_names(), *dict.fromkeys(experiments())]
     raise ConfigError(
         f"compare: {name!r} is no git revision, experiment or id of an MLflow run"
@@ -176,7 +193,7 @@ def _experiment(name: str) -> str:
     return commits[0] if commits else ""
 
 
-def _of_commit(commit: str) -> dict[str, Metrics]:
+def _of_commit(commit: str) -> tuple[dict[str, Metrics], Circumstances]:
     """metrics/*.json of a commit; a commit from before there were any has no candidates."""
     listed = _git("ls-tree", "--name-only", commit, "metrics/").splitlines()
     small = {
@@ -186,7 +203,8 @@ def _of_commit(commit: str) -> dict[str, Metrics]:
         for path in listed
         if path.endswith(".json")
     }
-    return _detailed(small, _details_in_cache(_git("show", f"{commit}:./dvc.lock")))
+    lock = _git("show", f"{commit}:./dvc.lock")
+    return _detailed(small, _details_in_cache(lock)), of_lock(lock)
 
 
 # --- metrics -------------------------------------------------------------------------------------

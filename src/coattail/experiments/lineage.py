@@ -28,6 +28,7 @@ class Stage:
     outs: dict[str, str]  # md5 by path
     experiment: str = ""  # DVC experiment it ran in
     device: str = ""
+    computed: str = ""  # its processor and what that was told
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,8 @@ def text(one: Lineage, all_params: bool = False) -> str:
             f"{_time(stage.ended)}, commit {stage.commit[:10]}"
             f"{' with edits' if stage.dirty == 'true' else ''}, run {stage.run_id}"
         )
+        if stage.computed:
+            lines.append(f"  {'':<{width}}  {stage.computed}")
         here = locked_outs(stage.address)
         for path, md5 in stage.outs.items():
             same = "  (as in this workspace)" if here.get(path) == md5 else ""

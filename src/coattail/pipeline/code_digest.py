@@ -149,10 +149,12 @@ def imports(path: Path) -> list[str]:
 def reached(start: Path) -> tuple[set[str], set[str]]:
     """Our modules that a file imports directly or through others, and the libraries they import.
 
-    Plumbing is left out.
+    Plumbing is left out; what the package of a stage imports before it counts.
     """
     known = modules()
     todo, seen, outside = [start], set(), set()
+    if start.parent == ROOT / "stages":
+        todo.append(start.with_name("__init__.py"))
     while todo:
         for name in imports(todo.pop()):
             first = name.partition(".")[0]

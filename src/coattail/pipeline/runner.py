@@ -17,15 +17,21 @@ from coattail.config import Params, load, parse, read_yaml
 from coattail.errors import CoattailError, ConfigError
 from coattail.models import begun_with
 from coattail.pipeline import code_digest
+from coattail.processor import Wanted, held, obstacle
 
 log = logging.getLogger("coattail")
 
 
 class RunSettings(Params):
-    """Top-level settings of params.yaml that change how work runs, never what it computes."""
+    """Top-level settings of params.yaml about how work runs.
+
+    The first two never change what it computes. The third does, in the last digits; stages/__init__
+    reads it too, before anything is imported.
+    """
 
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     threads: int = 0  # 0: all cores that this process may use
+    processor: Wanted = "any"  # any, native
 
 
 def settings() -> RunSettings:
@@ -72,7 +78,9 @@ def run(main: Callable[..., None]) -> None:
     try:
         if digest := code_digest.check_script(Path(sys.argv[0])):
             begun_with.set_code(digest)
-        limit_threads(settings().threads)
+        wanted = settings()
+        limit_threads(wanted.threads)
+        _warn_of_other_bytes(wanted.processor)
         main(*sys.argv[1:])
     except CoattailError as error:
         _fail(str(error))
@@ -84,6 +92,15 @@ def run(main: Callable[..., None]) -> None:
         _fail(f"no space left on the device while writing {error.filename or 'a file'}; free some")
     except KeyboardInterrupt:
         _fail("interrupted; run dvc repro again to go on", 130)
+
+
+def _warn_of_other_bytes(wanted: Wanted) -> None:
+    if wanted == "any" and obstacle():
+        log.warning(
+            "processor: any cannot be kept here (%s); results may differ in the last digits from "
+            "those of Intel and AMD processors with AVX2",
+            obstacle(),
+        )
 
 
 def _fail(message: str, code: int = 1) -> None:
@@ -101,6 +118,8 @@ def section(stage: str, variant: str | None, model: Any) -> Any:
 
 def partial(address: str) -> Path:
     """Where a stage keeps what lets it go on after an interrupt; removed when it is done."""
-    path = Path(".dvc/tmp/coattail") / address
+    folder = Path(".dvc/tmp/coattail")
+    # What one processor began in its own way is nothing to go on from for the bytes of all.
+    path = (folder / "any" if held() else folder) / address
     path.parent.mkdir(parents=True, exist_ok=True)
     return path

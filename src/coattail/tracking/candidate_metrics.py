@@ -15,24 +15,14 @@ OWN = ("train_seconds",)
 
 def results(run_id: str) -> tuple[str, dict[str, dict[str, float]]] | None:
     """Name of a parent's or candidate's run and, by candidate, its metrics; None: no such run."""
-    from mlflow.exceptions import MlflowException
-
-    if unused():
+    run = run_of(run_id)
+    if run is None:
         return None
-    store = open_store(dataset_name())
-    try:
-        run = store.client.get_run(run_id)
-    except MlflowException as error:
-        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-            return None
-        raise TrackingError(
-            f"the MLflow store {store.shown_uri} does not give run {run_id}: {error}"
-        ) from None
     kind = run.data.tags.get(KIND, "unknown")
     if kind == "candidate":
         return str(run.info.run_name), {str(run.info.run_name): _metrics(run)}
     if kind == "parent":
-        return str(run.info.run_name), _of_parent(store, run)
+        return str(run.info.run_name), _of_parent(open_store(dataset_name()), run)
     parent = run.data.tags.get("mlflow.parentRunId")
     hint = f"; its parent is {parent}" if parent and kind == "stage" else ""
     judged = " and was judged on validation, not on test" if kind in ("trial", "tune") else ""
@@ -40,6 +30,23 @@ def results(run_id: str) -> tuple[str, dict[str, dict[str, float]]] | None:
         f"MLflow run {run_id} ({run.info.run_name}) is a {kind} run{judged}; "
         f"wanted a parent or a candidate{hint}"
     )
+
+
+def run_of(run_id: str) -> Any | None:
+    """A run of this project's store, if it is there."""
+    from mlflow.exceptions import MlflowException
+
+    if unused():
+        return None
+    store = open_store(dataset_name())
+    try:
+        return store.client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return None
+        raise TrackingError(
+            f"the MLflow store {store.shown_uri} does not give run {run_id}: {error}"
+        ) from None
 
 
 def _of_parent(store: Store, parent: Any) -> dict[str, dict[str, float]]:

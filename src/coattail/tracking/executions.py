@@ -11,8 +11,23 @@ from html import escape
 from coattail.tracking.record import RunRecord
 
 PLACE = "<!-- executions -->"
-FACTS = ("machine.platform", "machine.cores", "machine.memory_gib", "git.branch")
-NAMES = {"machine.memory_gib": "memory (GiB)", "git.branch": "git branch"}
+FACTS = (
+    "machine.platform",
+    "machine.cores",
+    "machine.memory_gib",
+    "machine.processor",
+    "machine.capability",
+    "run.processor",
+    "run.threads",
+    "run.settings",
+    "git.branch",
+)
+NAMES = {
+    "machine.memory_gib": "memory (GiB)",
+    "git.branch": "git branch",
+    "machine.capability": "widest instructions",
+    "run.processor": "computed for processor",
+}
 UNKNOWN = (
     "<p>When and where this ran is not known here: neither the journal of this project nor its "
     "MLflow store could tell.</p>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,23 @@ def stage_origin(record: RunRecord, source: str, run_id: str) -> str:
     for name in ("dvc.experiment", "device"):
         if name in tags:
             origin[name.removeprefix("dvc.")] = tags[name]
+    if "run.processor" in tags:
+        origin["computed"] = computed(tags)
     return json.dumps(origin, sort_keys=True)
+
+
+def computed(tags: Mapping[str, str]) -> str:
+    """The processor of a run and what it was told: all that can differ in the last digits."""
+    if "run.processor" not in tags:
+        return "unknown"
+    name = tags.get("machine.processor", "unknown")
+    parts = [f"{name} ({tags.get('machine.capability', 'unknown')})"]
+    parts.append(f"processor: {tags['run.processor']}")
+    if "run.threads" in tags:
+        parts.append(f"threads: {tags['run.threads']}")
+    if tags["run.processor"] == "native" and "run.settings" in tags:
+        parts.append(tags["run.settings"])
+    return ", ".join(parts)
 
 
 def locked_outs(address: str, lock: Path = Path("dvc.lock")) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from coattail import cores
+from coattail import cores, processor
 from coattail.errors import DataError
 from coattail.files import atomic_file
 from coattail.pipeline.stage_result import Logged, StageResult
@@ -129,8 +129,10 @@ def environment_tags() -> dict[str, str]:
         "machine.platform": platform.platform(),
         "machine.cores": str(cores.available()),
         "machine.memory_gib": f"{memory:.0f}",
+        "machine.processor": processor.name(),
+        "machine.capability": processor.capability(),
         "version.python": platform.python_version(),
-    }
+    } | run_settings()
     for library in LIBRARIES:
         try:
             tags[f"version.{library}"] = version(library)
@@ -141,6 +143,16 @@ def environment_tags() -> dict[str, str]:
         "dvc.baseline": os.environ.get("DVC_EXP_BASELINE_REV", ""),
     }
     return tags | {key: value for key, value in experiment.items() if value} | git_tags()
+
+
+def run_settings() -> dict[str, str]:
+    """What this process computes with, as far as it can show in the last digits of a result."""
+    tags = {
+        "run.processor": "any" if processor.held() else "native",
+        "run.threads": os.environ.get("NUMBA_NUM_THREADS", ""),
+        "run.settings": " ".join(f"{name}={value}" for name, value in processor.settings().items()),
+    }
+    return {name: value for name, value in tags.items() if value}
 
 
 CODE = ("src", "stages", "conf", "params.yaml", "dvc.yaml", "requirements.lock")

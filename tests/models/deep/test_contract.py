@@ -83,7 +83,7 @@ class TestAttentionXmlOverATree(DeepContract):
         "fc": [8],
         "candidates": 2,
         "tree": "pairs",
-        "epochs": 12,
+        "epochs": 14,
     }
 
 

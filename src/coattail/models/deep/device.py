@@ -10,14 +10,19 @@ from contextlib import contextmanager, suppress
 
 import torch
 
-from coattail import cores
+from coattail import cores, processor
 from coattail.errors import DeviceError
+from coattail.models.deep import same_bits
 
 log = logging.getLogger("coattail")
 
 
 def resolve(wanted: str) -> str:
-    """The device to use: ``auto`` takes the first GPU if there is one; a name must exist."""
+    """The device to use: ``auto`` takes the first GPU if there is one; a name must exist.
+
+    Every fitting and every loading comes here first, so here torch learns how to compute.
+    """
+    same_bits.settle()
     if wanted == "auto":
         if torch.cuda.is_available():
             return "cuda:0"
@@ -98,6 +103,15 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def undivided(count: int) -> int:
+    """Threads for a model whose operations torch splits, when it may use ``count``.
+
+    Where the bytes are to be those of every processor it is one: sums inside an operation depend on
+    how it was split, and machines have different numbers of cores.
+    """
+    return 1 if processor.held() else count
 
 
 def keep_freed_memory() -> None:

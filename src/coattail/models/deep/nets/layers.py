@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coattail.models.deep.batching import PAD, Batch
+from coattail.models.deep.nets.lstm_layer import Lstm
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ class BiLstm(nn.Module):
 
     def __init__(self, dim: int, hidden: int, rate: float, words_per_step: int = 1) -> None:
         super().__init__()
-        self.ahead = nn.LSTM(dim * words_per_step, hidden, batch_first=True)
-        self.back = nn.LSTM(dim * words_per_step, hidden, batch_first=True)
+        self.ahead = Lstm(dim * words_per_step, hidden)
+        self.back = Lstm(dim * words_per_step, hidden)
         self.start = nn.Parameter(torch.zeros(2, 2, hidden))  # direction, (h, c), unit
         self.rate, self.words_per_step = rate, words_per_step
 
@@ -105,11 +106,11 @@ class BiLstm(nn.Module):
         return steps, (lengths + group - 1) // group
 
     @staticmethod
-    def _run(lstm: nn.LSTM, x: Tensor, start: Tensor) -> Tensor:
-        h, c = (s.expand(1, x.shape[0], -1).contiguous() for s in start)
+    def _run(lstm: Lstm, x: Tensor, start: Tensor) -> Tensor:
+        h, c = (s.expand(x.shape[0], -1) for s in start)
         # Not in bfloat16: a state is added to hundreds of times, and CPUs lack the operation.
         with torch.autocast(x.device.type, enabled=False):
-            return lstm(x.float(), (h, c))[0]
+            return lstm(x.float(), (h, c))
 
 
 def _reorder(x: Tensor, places: Tensor) -> Tensor:
@@ -204,31 +205,44 @@ def max_pool(states: Tensor, mask: Tensor) -> Tensor:
     return states.masked_fill(~mask.unsqueeze(2), float("-inf")).amax(dim=1)
 
 
+class Convolution(nn.Conv1d):
+    """torch's, as one product on a CPU: oneDNN's sums depend on the processor's caches."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, dim) -> (B, T - width + 1, filters)."""
+        if x.device.type != "cpu":
+            return super().forward(x.transpose(1, 2)).transpose(1, 2)
+        width, filters = self.kernel_size[0], self.out_channels
+        rows = self.weight.permute(2, 0, 1).flatten(0, 1)  # (width * filters, dim)
+        parts = F.linear(x, rows).unflatten(2, (width, filters)).unbind(2)
+        count = x.shape[1] - width + 1
+        return sum(part[:, k : k + count] for k, part in enumerate(parts)) + self.bias
+
+
 class Convolutions(nn.Module):
     """Feature maps of several widths, each cut into chunks whose maxima are kept."""
 
     def __init__(self, dim: int, filters: int, widths: list[int], pools: int) -> None:
         super().__init__()
-        self.maps = nn.ModuleList(nn.Conv1d(dim, filters, width) for width in widths)
+        self.maps = nn.ModuleList(Convolution(dim, filters, width) for width in widths)
         self.pools = pools
         self.out_features = filters * len(widths) * pools
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Dynamic max-pooling over each text's own length: (B, out_features)."""
-        x = x.transpose(1, 2)  # (B, dim, T), zero at padding
-        maps = (conv(F.pad(x, (0, conv.kernel_size[0] - 1))) for conv in self.maps)
+        maps = (conv(F.pad(x, (0, 0, 0, conv.kernel_size[0] - 1))) for conv in self.maps)
         return torch.cat([self._pool(m, lengths) for m in maps], dim=1)
 
     def _pool(self, maps: Tensor, lengths: Tensor) -> Tensor:
         """Chunk c of a text of n words covers [c n / p, (c + 1) n / p), at least one word."""
         maps = F.relu(maps)
-        place = torch.arange(maps.shape[2], device=maps.device)
+        place = torch.arange(maps.shape[1], device=maps.device)
         chunks = []
         for chunk in range(self.pools):
             first = (lengths * chunk) // self.pools
             last = torch.maximum((lengths * (chunk + 1)) // self.pools, first + 1)
             inside = (place >= first.unsqueeze(1)) & (place < last.unsqueeze(1))
-            chunks.append(maps.masked_fill(~inside.unsqueeze(1), 0.0).amax(dim=2))  # ReLU: >= 0
+            chunks.append(maps.masked_fill(~inside.unsqueeze(2), 0.0).amax(dim=1))  # ReLU: >= 0
         return torch.cat(chunks, dim=1)
 
 

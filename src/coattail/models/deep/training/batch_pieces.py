@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from coattail.models.deep import device as devices
 from coattail.models.deep.training import processes
 
 Each = Callable[..., list[Any]]
@@ -32,12 +33,13 @@ def workers(threads: int, alone: bool = True) -> Iterator[Each]:
 
     torch would split single operations between threads, and the sums inside them would then depend
     on the number of threads. Here every operation runs in one thread; threads take whole pieces.
-    Not ``alone``: one item after the other, and operations are split.
+    Not ``alone``: one item after the other, and operations are split (``device.undivided``).
     """
-    if not alone:
-        yield in_turn
-        return
     before = torch.get_num_threads()
+    if not alone:
+        with devices.threads(devices.undivided(before)):
+            yield in_turn
+        return
     torch.set_num_threads(1)
     try:
         if (threads or before) == 1:

@@ -117,8 +117,8 @@ class EncoderModel(Fitted):
         if len(names) != Y.shape[1]:
             raise DataError(f"{len(names)} label names for {Y.shape[1]} labels")
         self.label_names_, self.propensity_ = names, propensity
-        self.device_, self.threads_ = devices.resolve(device), threads
-        with devices.threads(threads):
+        self.device_, self.threads_ = devices.resolve(device), devices.undivided(threads)
+        with devices.threads(self.threads_):
             words = self._words(tokens, Y, vocabulary_size, vectors)
             self.net_ = HttnNet(self.params, words).to(self.device_)
             self._learn(tokens, Y, valid, log)

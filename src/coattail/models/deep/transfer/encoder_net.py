@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coattail.arrays import Ragged
+from coattail.models.deep.nets.lstm_layer import Lstm
 from coattail.models.deep.transfer.transfer_params import EncoderParams
 
 # Texts are sorted by length within so many batches drawn at random.
@@ -68,8 +69,8 @@ class HttnNet(nn.Module):
             self.words = nn.Embedding.from_pretrained(words, freeze=False, padding_idx=0)
             # Two one-way LSTMs: the backward one reads each text from its own last word, so that
             # padding never enters a state and a text's vector does not depend on its batch.
-            self.forth = nn.LSTM(self.word_dim, params.hidden, batch_first=True)
-            self.back = nn.LSTM(self.word_dim, params.hidden, batch_first=True)
+            self.forth = Lstm(self.word_dim, params.hidden)
+            self.back = Lstm(self.word_dim, params.hidden)
             self.look = nn.Linear(2 * params.hidden, 1)
             self.project = nn.Linear(2 * params.hidden, params.dim)
             self.scale = nn.Parameter(torch.tensor(params.scale))
@@ -104,8 +105,8 @@ class HttnNet(nn.Module):
         """What the two LSTMs say at every word, (B, T, 2 hidden)."""
         x = self._drop(self.words(texts.ids), generator)  # (B, T, words)
         back = _reversed(texts)  # (B, T)
-        forth, _ = self.forth(x)
-        reverse, _ = self.back(_take(x, back))
+        forth = self.forth(x)
+        reverse = self.back(_take(x, back))
         return torch.cat([forth, _take(reverse, back)], dim=2)
 
     def _drop(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -130,9 +131,9 @@ def attend(states: Tensor, lengths: Tensor, look: nn.Linear, project: nn.Linear)
 
 
 @torch.no_grad()
-def fill(layer: nn.LSTM | nn.Linear, generator: torch.Generator) -> None:
+def fill(layer: Lstm | nn.Linear, generator: torch.Generator) -> None:
     """Uniform weights within 1/sqrt(inputs), from a generator of our own."""
-    size = layer.hidden_size if isinstance(layer, nn.LSTM) else layer.in_features
+    size = layer.hidden_size if isinstance(layer, Lstm) else layer.in_features
     for parameter in layer.parameters():
         noise = torch.rand(parameter.shape, generator=generator)
         parameter.copy_((noise * 2 - 1) / size**0.5)
