@@ -27,10 +27,12 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 class TextContract(ModelContract):
     settings: ClassVar[dict[str, Any]]
+    encoder: ClassVar[str]
 
-    @pytest.fixture(autouse=True)
-    def _encoder(self, encoder: str) -> None:
-        self.encoder = encoder
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _encoder(cls, encoder: str) -> None:
+        cls.encoder = encoder
 
     def make(self) -> Any:
         common = {"encoder": self.encoder, "max_tokens": 20, "batch": 16, "dropout": 0.0}
