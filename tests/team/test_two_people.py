@@ -146,7 +146,7 @@ def test_two_people_share_runs_results_and_bytes(ann, bob):
     assert made["preprocess"] == hers.data.tags["git.commit"]
     # She runs his experiment herself, without his cache, and gets his bytes.
     ann.clone.run("git", "pull", "-q", "--rebase", "origin", "HEAD")
-    ann.clone.dvc("repro", "--no-run-cache")
+    ann.clone.dvc("repro", "--no-run-cache", "evaluate")
     assert ann.clone.results() == bob.clone.results()
 
 
