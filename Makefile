@@ -27,7 +27,7 @@ status: setup ## Say what `make repro` would run, edits of code included
 
 test: setup ## Run the tests
 	@echo "coattail: pytest"
-	@python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --durations=10
+	@python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --durations=10
 
 check: setup ## Lint, format, types, and who may import whom
 	ruff check .

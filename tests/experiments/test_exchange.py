@@ -92,7 +92,8 @@ def test_names_that_lead_nowhere_are_clear_errors(inside):
 
 def test_an_edited_tree_is_flagged_and_its_difference_kept(tiny_copy):
     edited = tiny_copy
-    edited.edit({"rerank.dismec-rerank": {"strategy": "learned", "calibration": "names"}})
+    learned = {"strategy": "learned", "calibration": "names"}
+    edited.edit({"rerank.dismec-rerank": learned, "publish": {"models": "none"}})
     edited.dvc("repro")
     words = ["tag", "--candidate", "dismec-rerank", "-k", "2", "some words"]
     assert len(edited.run("coattail", *words).splitlines()) == 3
