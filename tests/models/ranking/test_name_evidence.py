@@ -86,7 +86,7 @@ def test_any_name_and_text_give_shares_between_none_and_all(names, text):
 
 # --- learned -------------------------------------------------------------------------------------
 
-LABELS, TEXTS = 60, 1200
+LABELS, TEXTS = 60, 600
 
 
 def world(seed: int = 0):
@@ -162,7 +162,7 @@ def test_very_many_texts_are_thinned_out(monkeypatch):
     found = Names(names).evidence(texts, base.labels)
     hits = true_places(base, Y)
     frequency = counts / 2
-    monkeypatch.setattr("coattail.models.ranking.calibration.NAMES_TEXTS", 400)
+    monkeypatch.setattr("coattail.models.ranking.calibration.NAMES_TEXTS", 200)
     some = Calibration("names").fit(base, hits, frequency, found)
     every_third = TopK(base.labels[::3], base.scores[::3], base.kind)
     same = Calibration("names").fit(every_third, hits[::3], frequency, found[::3])
