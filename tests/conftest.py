@@ -1,13 +1,14 @@
-"""For all tests: a small project that has run once, and who runs what when workers share the tests.
+"""What tests of several modules share, and which worker runs what.
 
 Building a project costs more than most tests that look at it. So there are two, each built once:
-``tiny`` (two linear candidates) for everything about DVC, MLflow and commands, and the whole
+``tiny`` (two linear candidates) for what is about DVC, MLflow and commands, and the whole
 pipeline of repository/test_pipeline.py. Tests that share something expensive run in one worker.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -66,9 +67,11 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Clone:
 
 
 @pytest.fixture
-def tiny_copy(tiny: Clone, tmp_path: Path) -> Clone:
+def tiny_copy(tiny: Clone, tmp_path: Path, empty_store: Path) -> Clone:
     """That project to spoil, with an MLflow store that starts empty."""
-    return copy_of(tiny, tmp_path / "project")
+    clone = copy_of(tiny, tmp_path / "project")
+    shutil.copy(empty_store, clone.folder / "mlflow.db")
+    return clone
 
 
 @pytest.fixture(scope="session")

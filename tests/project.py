@@ -8,9 +8,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mlflow import MlflowClient
 from ruamel.yaml import YAML
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient  # a second to import, which most tests can do without
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -77,6 +80,8 @@ class Clone:
 
     @property
     def client(self) -> MlflowClient:
+        from mlflow import MlflowClient
+
         return MlflowClient(f"sqlite:///{self.folder}/mlflow.db")
 
     def runs(self, kind: str) -> list:
