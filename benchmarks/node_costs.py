@@ -27,7 +27,7 @@ from coattail.kernels.solvers import lockstep
 from coattail.labels import tree_building
 from coattail.models.linear.linear_params import PltParams
 from coattail.models.linear.node_problems import EPOCHS, NodeProblems
-from coattail.models.linear.node_solver import apart
+from coattail.models.linear.node_solver import node_rows
 
 TEXTS = 300_000  # of a level that are looked at, about
 
@@ -68,7 +68,7 @@ def measure(problems: NodeProblems, node: int) -> dict[str, float]:
     """Counts and seconds of one node; blocks are texts times blocks of outputs."""
     params, texts = problems.params, problems._texts(node)
     start = time.perf_counter()
-    rows = apart(problems.csr, problems.squares, texts, problems.n_words)
+    rows = node_rows(problems.csr, problems.squares, texts, problems.n_words)
     found = {"prepare": time.perf_counter() - start, "visit": 0.0, "write": 0.0, "visits": 0.0}
     indptr, middle, indices, values, _, _ = rows.arrays
     n, d = len(middle), len(rows.words)

@@ -59,16 +59,22 @@ def layers() -> list[list[str]]:
 
 
 def rooms_table() -> str:
+    """Rooms, each followed by the rooms inside it, and the files beside them."""
     rows = ["| room | what it is for | its face | modules |", "| --- | --- | --- | ---: |"]
     for name in [name for row in layers() for name in row]:
-        path = CODE / name / "__init__.py"
-        if path.exists():
-            words, _, face = docstring(path).partition("Face: ")
-            inside = [one for one in path.parent.rglob("*.py") if one.stem != "__init__"]
-            rows.append(f"| `{name}/` | {flat(words)} | {flat(face)} | {len(inside)} |")
+        if (CODE / name).is_dir():
+            rows += [room_row(path) for path in sorted((CODE / name).rglob("__init__.py"))]
         else:
-            rows.append(f"| `{name}.py` | {flat(docstring(CODE / f'{name}.py'))} | | 1 |")
+            rows.append(f"| `{name}.py` | {flat(docstring(CODE / f'{name}.py'))} | | |")
     return "\n".join(rows)
+
+
+def room_row(path: Path) -> str:
+    """What the ``__init__`` of a room says, and how many modules lie beside it."""
+    words, _, face = docstring(path).partition("Face: ")
+    count = len(list(path.parent.glob("*.py"))) - 1
+    room = path.parent.relative_to(CODE)
+    return f"| `{room}/` | {flat(words)} | {flat(face).rstrip('.')} | {count or ''} |"
 
 
 def docstring(path: Path) -> str:
@@ -132,7 +138,9 @@ def paths(entry: dict, kind: str) -> list[str]:
     ]
 
 
-ASIDE = ("data/code", "data/runs", "data/evaluate.json", "conf", "requirements", "src", "stages")
+RESULTS = ("data/runs", "data/evaluate.json")
+"""What every stage leaves beside its outputs; the page says so once."""
+ASIDE = (*RESULTS, "data/code", "conf", "requirements", "src", "stages")
 """What the picture leaves out: digests and results, which all have."""
 
 
@@ -146,7 +154,7 @@ def stages_picture() -> str:
             continue
         gpu = " (gpu)" if entry.get("meta", {}).get("resources", {}).get("gpu") else ""
         lines.append(f'  {name}["{name}{gpu}"]')
-        for kind in ("deps", "outs"):
+        for kind in ("deps", "outs", "metrics"):
             for folder in [one for path in paths(entry, kind) for one in drawn(path)]:
                 folders[folder] = None
                 ends = (node(folder), name) if kind == "deps" else (name, node(folder))
@@ -172,7 +180,9 @@ def stages_table() -> str:
     rows = ["| stage | reads | writes |", "| --- | --- | --- |"]
     for name, entry in stages().items():
         read = [path for path in paths(entry, "deps") if not path.startswith("data/code/")]
-        wrote = ["data/code/<stage>.txt"] if name == "code" else paths(entry, "outs")
+        wrote = [*paths(entry, "outs"), *paths(entry, "metrics")]
+        wrote = [path for path in wrote if not path.startswith(RESULTS)]
+        wrote = ["data/code/<stage>.txt"] if name == "code" else wrote
         cells = (", ".join(f"`{path}`" for path in some) for some in (read, wrote))
         rows.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(rows)

@@ -38,14 +38,16 @@ def touched_paths(stage: str) -> set[str]:
 
 
 def private_imports(source: str, room: str) -> list[str]:
-    """Private names of other rooms that a module imports or takes from a module it imports."""
+    """Private names of other rooms that a module imports or takes from a module it imports.
+
+    ``room`` is the package that the module is in; a room within a room is another one.
+    """
     tree = ast.parse(source)
     found: list[str] = []
     foreign: set[str] = set()  # local names of things of other rooms
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("coattail"):
-            parts = f"{node.module}.x".split(".")
-            if parts[1] == room:
+            if room in (node.module, str(node.module).rpartition(".")[0]):
                 continue
             found += [f"{node.module}.{a.name}" for a in node.names if _private(a.name)]
             foreign |= {a.asname or a.name for a in node.names}

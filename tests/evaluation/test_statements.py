@@ -129,7 +129,8 @@ def test_validation_against_test_is_one_line_with_advice_where_it_is_more_than_c
     )
     everyone = statements.gap(found(apart=tuple(VALID)))
     assert "beyond chance in PSP@5 (3 of 3 candidates) and P@1 (3 of 3 candidates)." in everyone
-    assert statements.apart(found(apart=("bold",))) == {"psp_at_5": ["bold"], "p_at_1": ["bold"]}
+    bold = found(apart=("bold",))
+    assert statements.unlike_test(bold) == {"psp_at_5": ["bold"], "p_at_1": ["bold"]}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from coattail.tracking.store import KIND, Store
 from tests.project import Clone, copy_of, stage_sources
 
 pytestmark = [pytest.mark.pipeline]
+JOURNAL = Path(".dvc", "tmp", "coattail", "journal")
 
 
 @pytest.fixture
@@ -121,6 +123,11 @@ def test_an_archive_opens_into_a_project_where_nothing_runs(tiny, archive, tmp_p
     opened = Clone(tmp_path / "far" / "away")
     tiny.run("coattail", "open", str(archive), str(opened.folder))
     assert opened.results() == tiny.results()
+    here, there = (
+        {path.name: path.read_text() for path in (one.folder / JOURNAL).iterdir()}
+        for one in (tiny, opened)
+    )
+    assert here == there, "when, where and by whom"
     assert "Running stage" not in opened.dvc("repro")
     assert "dismec-rerank" in opened.run("coattail", "leaderboard")
     assert len(opened.run("coattail", "tag", "-k", "2", "some words").splitlines()) == 3
@@ -132,6 +139,18 @@ def test_an_archive_opens_into_a_project_where_nothing_runs(tiny, archive, tmp_p
     kept = opened.folder / ".dvc" / "tmp" / "coattail" / "exported-runs.json"
     kinds = [run["tags"][KIND] for run in json.loads(kept.read_text())]
     assert (kinds.count("parent"), kinds.count("candidate")) == (1, 2)
+
+
+def test_an_export_of_results_that_were_pulled_asks_the_store_who_made_them(tiny, tmp_path):
+    shutil.copytree(tiny.folder, tmp_path / "pulled", symlinks=True)
+    pulled = Clone(tmp_path / "pulled")
+    shutil.rmtree(pulled.folder / JOURNAL)
+    pulled.run("coattail", "export", str(tmp_path / "pulled.tar"))
+    with tarfile.open(tmp_path / "pulled.tar") as archive:
+        entries = json.loads(archive.extractfile("journal.json").read())
+    results = [one for one in entries.values() if "stage" in one]
+    assert {one["tags"]["machine.host"] for one in results} == {os.uname().nodename}
+    assert len(results) == len(list((pulled.folder / "data" / "runs").iterdir())) + 1  # evaluate
 
 
 def test_the_same_results_give_the_same_archive(tiny, archive, tmp_path):

@@ -10,12 +10,12 @@ from coattail.arrays import parts
 from coattail.kernels import compact_rows, sparse
 from coattail.kernels.lanes import LANES
 from coattail.kernels.solvers import lockstep
-from coattail.models.linear.node_weights import Turned
+from coattail.models.linear.node_weights import NodeWeights
 from tests.kernels.test_kernels import random_csr, slow_descent
 
 
 def solved_together(X, Y, c_pos, c_neg, eps, max_epochs, labels, prune=0.0):
-    """The labels' weights word by word, as `Turned`, and row visits."""
+    """The labels' weights word by word, as `NodeWeights`, and row visits."""
     positives = sp.csc_matrix(Y[:, labels])
     squares = np.asarray(X.multiply(X).sum(axis=1)).ravel().astype(np.float32) + 1
     n, n_words = X.shape
@@ -42,8 +42,8 @@ def solved_together(X, Y, c_pos, c_neg, eps, max_epochs, labels, prune=0.0):
     kept = np.count_nonzero(counts)
     words_used, entries = np.full(kept, -1, np.int32), np.full(kept, -1, np.int32)
     child, weight = np.full(size, 9999, np.uint16), np.full(size, np.nan, np.float32)
-    lockstep.turn(counts, *store, order, words + 100, 7, words_used, entries, child, weight)
-    return Turned(words_used, entries, child, weight, bias), stats[:, 1]
+    lockstep.by_word(counts, *store, order, words + 100, 7, words_used, entries, child, weight)
+    return NodeWeights(words_used, entries, child, weight, bias), stats[:, 1]
 
 
 def train_together(X, Y, c_pos, c_neg, eps, max_epochs, labels):

@@ -74,6 +74,12 @@ def test_imports_are_found_at_the_top_and_inside_functions():
     assert {"a.b", "c", "c.d"} == set(found)
 
 
+def test_a_file_that_is_no_python_is_named_with_its_line(tmp_path):
+    (tmp_path / "broken.py").write_text("x = 1\ndef f(:\n")
+    with pytest.raises(CoattailError, match=r"broken\.py, line 2: .*mend it"):
+        code_digest.imports(tmp_path / "broken.py")
+
+
 def test_a_stage_reaches_what_its_imports_reach_and_no_plumbing():
     names, libraries = code_digest.reached(ROOT / "stages" / "build_plt.py")
     assert {"coattail.labels", "coattail.labels.tree", "coattail.kernels.cluster"} <= names

@@ -94,6 +94,26 @@ def test_a_preset_adds_variants_and_null_takes_one_out(project):
     assert "\n\nensemble:" in after
 
 
+@pytest.mark.parametrize("name", ["linear-paper", "transformers-paper", "tail-deep"])
+def test_what_variants_of_a_preset_share_is_written_out_for_each(project, name):
+    # dvc exp run -S of one variant would otherwise change all that share its values.
+    overlay.use(f"preset/{name}", None)
+    text = Path("params.yaml").read_text()
+    assert not [line for line in text.splitlines() if ": &" in line or "<<:" in line]
+    found, preset = read_yaml("params.yaml"), read_yaml(f"conf/preset/{name}.yaml")
+    for section, variants in preset.items():
+        for variant, values in variants.items():
+            assert found[section][variant] == values, variant
+
+
+def test_shared_values_come_first_in_their_own_order_and_comments_stay(project):
+    overlay.use("preset/linear-paper", None)
+    assert "\n  dismec-pwcb:  # positives weigh (2q - 1)" in Path("params.yaml").read_text()
+    keys = list(read_yaml("params.yaml")["train_linear"]["dismec-pwcb"])
+    shared = ["model", "train", "tree", "C", "prune"]
+    assert keys == [*shared, "weighting", "normalise", "beta"]
+
+
 def test_what_fails_the_schema_is_refused_and_nothing_is_written(project):
     Path("conf/dataset/odd.yaml").write_text("dataset: {name: odd, format: jsonl, fles: {}}\n")
     before = Path("params.yaml").read_bytes()

@@ -357,8 +357,11 @@ def test_run_section_tells_params_seconds_and_code(html):
     tags = {"git.commit": "0123456789abcdef", "git.dirty": "true"}
     records = {"build_plt@flat": RunRecord("build_plt", "flat", {}, 0, 12_340, tags=tags)}
     text = " ".join(Reader(executions.fill(html, records)).texts)
-    assert "12.3 s" in text
+    assert "All together 12.3 s. A star" in text
     assert "01234567*" in text
+    records["train_deep@lines"] = RunRecord("train_deep", "lines", {}, 0)
+    text = " ".join(Reader(executions.fill(html, records)).texts)
+    assert "All together 12.3 s, without train_deep@lines, of which nobody here knows." in text
 
 
 def test_candidate_that_was_not_evaluated_is_an_error(folder, tmp_path):

@@ -105,9 +105,38 @@ def test_a_library_of_one_room_is_forbidden_in_all_others(name, allowed):
 
 
 def test_no_room_takes_private_names_of_another():
-    for name, path in code_digest.modules().items():
-        room = f"{name}.x".split(".")[1]
-        assert not private_imports(path.read_text(encoding="utf-8"), room), name
+    for path in [*code_digest.modules().values(), *(ROOT / "stages").glob("*.py")]:
+        room = ".".join(path.parent.relative_to(ROOT).parts).removeprefix("src.")
+        assert not private_imports(path.read_text(encoding="utf-8"), room), path
+
+
+def test_a_private_name_of_another_room_is_found():
+    source = """
+from coattail.labels import tree, frequency as counts
+from coattail.models.linear.ovr import _Block, Ovr
+def f():
+    return tree._cut(counts._bands), Ovr._fit, tree.__name__
+"""
+    taken = {"tree._cut", "counts._bands", "Ovr._fit", "coattail.models.linear.ovr._Block"}
+    assert set(private_imports(source, "coattail.models.deep")) == taken
+    assert set(private_imports(source, "coattail.models")) == taken
+    assert set(private_imports(source, "coattail.models.linear")) == {"tree._cut", "counts._bands"}
+    assert set(private_imports(source, "coattail.labels")) == {
+        "coattail.models.linear.ovr._Block",
+        "Ovr._fit",
+    }
+
+
+def test_the_folders_of_tests_are_the_rooms():
+    tests = {
+        path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")
+    }
+    source = ROOT / "src" / "coattail"
+    rooms = {path.parent.relative_to(source) for path in source.rglob("__init__.py")}
+    assert tests - rooms == {Path("repository")}, "tests of the project as a whole"
+    inside = {room for room in rooms if len(room.parts) > 1 or room == Path("models")}
+    missing = rooms - inside - tests
+    assert not missing, f"nothing tests {missing}"
 
 
 def test_every_room_says_what_it_is_for_and_names_its_face():

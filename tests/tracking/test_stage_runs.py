@@ -16,8 +16,9 @@ from coattail import tracking
 from coattail.config import Params
 from coattail.models.deep.training import curve
 from coattail.pipeline.candidates import candidates
-from coattail.pipeline.stage_result import StageResult, flatten
-from coattail.tracking import journal
+from coattail.pipeline.stage_result import StageResult, flatten, place
+from coattail.report import terminal
+from coattail.tracking import delivery, executions, journal
 from coattail.tracking.publishing.publish import Shown, open_parents, publish
 from coattail.tracking.record import RunRecord, git_tags
 from coattail.tracking.store import KIND, Store, data_hash, pipeline_key
@@ -59,7 +60,7 @@ def run_stage(address: str, **metrics: float) -> RunRecord:
 
 def left_by(address: str) -> RunRecord:
     """The run that left the result of a stage."""
-    return journal.record_of(StageResult.load(Path(f"data/runs/{address}.json")))
+    return journal.record_of(StageResult.load(place(address)))
 
 
 def everything(store: Store) -> list:
@@ -126,6 +127,42 @@ def test_a_result_without_a_journal_is_found_in_the_store_by_its_md5(project):
         assert bare[address].run_id == record.run_id
         assert bare[address].ended == record.ended
         assert left_by(address).tags["machine.host"] == record.tags["machine.host"]
+
+
+def test_a_page_opened_where_the_journal_is_lost_has_times_and_machines_of_the_store(project):
+    run_stage("evaluate")
+    for address in STAGES:
+        run_stage(address, size=1.0)
+    shutil.rmtree(journal.folder())
+    page = Path("data/report/report.html")
+    page.parent.mkdir()
+    page.write_text(executions.PLACE)
+    text = terminal.filled_page().read_text()
+    assert all(address in text for address in STAGES)
+    assert os.uname().nodename in text
+    assert left_by("download").known, "the journal has it again"
+
+
+def test_a_page_opened_where_nobody_knows_the_runs_says_so_and_makes_no_store(project):
+    for address in ["evaluate", *STAGES]:
+        run_stage(address)
+    shutil.rmtree(journal.folder())
+    Path("mlflow.db").unlink()
+    page = Path("data/report/report.html")
+    page.parent.mkdir()
+    page.write_text(executions.PLACE)
+    assert terminal.filled_page().read_text() == executions.UNKNOWN
+    assert not Path("mlflow.db").exists()
+
+
+def test_a_store_that_is_away_leaves_runs_unknown_and_stops_nobody(project, monkeypatch):
+    for address in STAGES:
+        run_stage(address)
+    shutil.rmtree(journal.folder())
+    bare = {address: left_by(address) for address in STAGES}
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    delivery.recall(bare, "toy")
+    assert not any(record.known for record in bare.values())
 
 
 def test_a_result_that_nobody_here_knows_is_shown_without_times(project, monkeypatch):

@@ -17,11 +17,11 @@ from coattail.errors import ConfigError
 from coattail.evaluation.champion import Champion
 from coattail.evaluation.scoring import Evaluation, Row
 from coattail.evaluation.statements import (
-    apart,
     gap,
     on_validation,
     reason,
     title,
+    unlike_test,
     warnings,
 )
 
@@ -180,7 +180,7 @@ def verdict(evaluation: Evaluation) -> list[tuple[str, str]]:
     """The champion's reason, what speaks against it, and validation against test; with styles."""
     lines = [(f"Champion: {reason(evaluation)}", "bold")]
     lines += [(f"! {warning}", "bold red") for warning in warnings(evaluation)]
-    return [*lines, (gap(evaluation), "red" if apart(evaluation) else "")]
+    return [*lines, (gap(evaluation), "red" if unlike_test(evaluation) else "")]
 
 
 def text(evaluation: Evaluation | str | Path, sort: str | None = None, width: int = WIDTH) -> str:

@@ -125,7 +125,7 @@ def _broken(evaluation: Evaluation, chosen: Champion, base: str) -> list[str]:
     return said
 
 
-def apart(evaluation: Evaluation) -> dict[str, list[str]]:
+def unlike_test(evaluation: Evaluation) -> dict[str, list[str]]:
     """Metric of the rule -> candidates whose validation and test differ beyond chance."""
     shown = Champion.of(evaluation.summary).metrics
     found = {metric: on_validation(evaluation, metric).values() for metric in shown}
@@ -143,12 +143,12 @@ def gap(evaluation: Evaluation) -> str:
     if not any(means):
         return "Validation against test: there are no figures on both."
     told = f"Validation minus test, mean of the candidates: {', '.join(filter(None, means))}; "
-    far = apart(evaluation)
-    if not far:
+    unlike = unlike_test(evaluation)
+    if not unlike:
         return f"{told}no more than chance."
     everyone = len(evaluation.summary["candidates"])
     parts = []
-    for metric, names in far.items():
+    for metric, names in unlike.items():
         who = ", ".join(names) if len(names) <= 2 else f"{len(names)} of {everyone} candidates"
         parts.append(f"{title(metric)} ({who})")
     return (

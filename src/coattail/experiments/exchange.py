@@ -18,7 +18,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,10 @@ from ruamel.yaml import YAML
 from coattail.data.archives import extract
 from coattail.errors import DataError, DownloadError
 from coattail.files import atomic_file
-from coattail.tracking import journal
+from coattail.pipeline import stage_result
+from coattail.tracking import delivery, journal
 from coattail.tracking.import_runs import dump
-from coattail.tracking.store import outages
+from coattail.tracking.store import KIND, RESULT, open_store, outages, unused
 
 FORMAT = "coattail-experiment-2"
 OPENS = (FORMAT, "coattail-experiment-1")
@@ -63,11 +64,13 @@ def export(archive: Path, revision: str | None = None, without: Sequence[str] = 
     """
     commit, name = _resolve(revision)
     wanted, left = _outputs(commit, without)
-    objects = _objects(wanted)
-    runs = _runs(wanted)
+    cache = Path(_dvc("cache", "dir")) / "files" / "md5"
+    objects = _objects(wanted, cache)
+    experiment = _experiment(objects.get(wanted.get(PUBLISHED, "")))
+    runs = _runs(wanted, experiment)
     with _bundle(commit) as bundle:
         members: dict[str, Path | bytes] = {CODE: bundle, RUNS: _json(runs)}
-        members[JOURNAL] = _json(_journal(wanted))
+        members[JOURNAL] = _json(_journal(wanted, objects, experiment))
         members |= {f"objects/{md5}": path for md5, path in objects.items()}
         manifest = {
             "format": FORMAT,
@@ -92,6 +95,8 @@ def _resolve(revision: str | None) -> tuple[str, str]:
     if _git("rev-parse", "--is-shallow-repository") == "true":
         raise DataError("this clone has no history; complete it first: git fetch --unshallow")
     if revision is None:
+        # Files that were written again as they were (dvc.lock) would make `stash create` fail.
+        _git("update-index", "-q", "--refresh", fail=False)
         # A commit of the tree as it is, dvc.lock and metrics of the last repro included.
         return _git("stash", "create") or _git("rev-parse", "HEAD"), "workspace"
     refs = _git("for-each-ref", "--format=%(refname)", "refs/exps").split()
@@ -126,9 +131,8 @@ def _outputs(commit: str, without: Sequence[str]) -> tuple[dict[str, str], set[s
     return wanted, left
 
 
-def _objects(wanted: dict[str, str]) -> dict[str, Path]:
+def _objects(wanted: dict[str, str], cache: Path) -> dict[str, Path]:
     """Files of DVC's cache by md5, folders with what they hold."""
-    cache = Path(_dvc("cache", "dir")) / "files" / "md5"
     found: dict[str, Path] = {}
     for path, md5 in sorted(wanted.items()):
         parts = [md5]
@@ -149,17 +153,18 @@ def _object(cache: Path, md5: str, path: str) -> Path:
     return file
 
 
-def _runs(wanted: dict[str, str]) -> list[dict[str, Any]]:
-    """MLflow's runs of these results, if the store has them."""
-    from coattail.tracking.store import KIND, RESULT, open_store
+def _experiment(published: Path | None) -> str | None:
+    """Where in MLflow these results are shown."""
+    return str(json.loads(published.read_text())["experiment"]) if published else None
 
-    md5 = wanted.get(PUBLISHED)
-    if md5 is None:
+
+def _runs(wanted: dict[str, str], experiment: str | None) -> list[dict[str, Any]]:
+    """MLflow's runs of these results, if the store has them."""
+    if experiment is None or unused():
         return []
-    cache = Path(_dvc("cache", "dir")) / "files" / "md5"
-    published = json.loads(_object(cache, md5, PUBLISHED).read_text())
+    md5 = wanted[PUBLISHED]
     try:
-        store = open_store(str(published["experiment"]))
+        store = open_store(experiment)
         shows = [f"tags.`{RESULT}` = '{md5}'", f"tags.`{KIND}` = 'parent'"]
         found = store.search(*shows, "attributes.status = 'FINISHED'", most=1)
         return dump(store, found[0].info.run_id) if found else []
@@ -167,8 +172,18 @@ def _runs(wanted: dict[str, str]) -> list[dict[str, Any]]:
         return []
 
 
-def _journal(wanted: dict[str, str]) -> dict[str, Any]:
-    """When, where and by whom these results were made, as far as this project knows."""
+def _journal(
+    wanted: dict[str, str], objects: dict[str, Path], experiment: str | None
+) -> dict[str, Any]:
+    """When, where and by whom these results were made, as this project or its store knows it."""
+    records = {}
+    for path, md5 in wanted.items():
+        if Path(path).parent == stage_result.RUNS or Path(path) in stage_result.LATE.values():
+            with suppress(DataError):  # left by a version that kept times in it
+                result = stage_result.StageResult.load(objects[md5])
+                records[path] = journal.record_of(result)
+    if experiment is not None:
+        delivery.recall(records, experiment)
     entries = {md5: journal.entry(md5) for md5 in wanted.values()}
     return {md5: json.loads(path.read_text()) for md5, path in entries.items() if path.exists()}
 

@@ -1,4 +1,4 @@
-"""What params.yaml means, and how a stage starts and what it leaves.
+"""What params.yaml means; how a stage starts and what it leaves.
 
 Face: `candidates.candidates`, `schema.check`, `overlay.use`, `runner.run`,
 `stage_result.StageResult`, `code_digest`.

@@ -249,7 +249,13 @@ def _read(path: Path) -> _Reading:
     source = path.read_bytes()
     key = _sha(source)
     if key not in _readings():
-        _readings()[key] = _Reading(*read(source))
+        try:
+            _readings()[key] = _Reading(*read(source))
+        except SyntaxError as error:
+            raise CoattailError(
+                f"{path}, line {error.lineno}: {error.msg}; a stage reaches this file, so mend it "
+                "and run dvc repro again"
+            ) from None
         _new.append(key)
     return _readings()[key]
 

@@ -107,7 +107,7 @@ def _written_out(node: Any) -> Any:
     """
     if not isinstance(node, CommentedMap):
         return deepcopy(node)
-    shared = [key for other in node.merge for key in other]
+    shared = [key for other in node.merge for key in _written_out(other)]
     plain = CommentedMap((key, _written_out(node[key])) for key in [*shared, *node])
     setattr(plain, Comment.attrib, node.ca)
     return plain

@@ -7,7 +7,7 @@ from html import escape
 
 from coattail.evaluation.champion import Champion
 from coattail.evaluation.leaderboard import APART, BELOW
-from coattail.evaluation.statements import apart, gap, on_validation, reason, title, warnings
+from coattail.evaluation.statements import gap, on_validation, reason, title, unlike_test, warnings
 from coattail.report.collect import Content
 from coattail.report.html import number, roles
 
@@ -24,7 +24,7 @@ def verdict(content: Content) -> str:
 def note(content: Content) -> str:
     """How to read the table, and whether validation and test tell the same story."""
     summary = content.evaluation.summary
-    style = ' class="loud"' if apart(content.evaluation) else ""
+    style = ' class="loud"' if unlike_test(content.evaluation) else ""
     return (
         f"The champion is published and tags new texts. It is chosen on {summary['valid_texts']:,} "
         "validation texts; test is read once and chooses nothing. "

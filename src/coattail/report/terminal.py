@@ -15,7 +15,8 @@ from coattail.evaluation.statements import title
 from coattail.files import atomic_file
 from coattail.pipeline.candidates import stage_addresses
 from coattail.report.findings import Statement, findings, verdicts
-from coattail.tracking import executions, journal
+from coattail.tracking import delivery, executions, journal
+from coattail.tracking.store import dataset_name
 
 PAGE = Path("report") / "report.html"
 FILLED = Path("report.html")
@@ -46,6 +47,7 @@ def filled_page(data: Path = Path("data")) -> Path:
     if not page.exists():
         raise DataError(f"{page} is missing; run dvc repro report")
     records = journal.records(stage_addresses(read_yaml("params.yaml")), data)
+    delivery.recall(records, dataset_name())
     with atomic_file(FILLED) as temporary:
         text = executions.fill(page.read_text(encoding="utf-8"), records)
         temporary.write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
 """The tie between DVC and MLflow; the only room that imports mlflow, and only when used.
 
-Face: `stage` (here), `journal`, `store.open_store`, `delivery`, `publishing`.
+Face: `stage` (in `__init__`), `journal`, `store.open_store`, `delivery`, `publishing`.
 """
 
 from __future__ import annotations

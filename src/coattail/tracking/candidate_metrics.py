@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 from coattail.errors import TrackingError
-from coattail.tracking.store import KIND, Store, address, dataset_name, open_store
+from coattail.tracking.store import KIND, Store, dataset_name, open_store, unused
 
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 OWN = ("train_seconds",)
@@ -18,9 +17,8 @@ def results(run_id: str) -> tuple[str, dict[str, dict[str, float]]] | None:
     """Name of a parent's or candidate's run and, by candidate, its metrics; None: no such run."""
     from mlflow.exceptions import MlflowException
 
-    place = address()
-    if place.startswith("sqlite:///") and not Path(place.removeprefix("sqlite:///")).exists():
-        return None  # opening it would make an empty store
+    if unused():
+        return None
     store = open_store(dataset_name())
     try:
         run = store.client.get_run(run_id)
@@ -28,7 +26,7 @@ def results(run_id: str) -> tuple[str, dict[str, dict[str, float]]] | None:
         if error.error_code == "RESOURCE_DOES_NOT_EXIST":
             return None
         raise TrackingError(
-            f"the MLflow store {place} does not give run {run_id}: {error}"
+            f"the MLflow store {store.shown_uri} does not give run {run_id}: {error}"
         ) from None
     kind = run.data.tags.get(KIND, "unknown")
     if kind == "candidate":

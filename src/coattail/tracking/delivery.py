@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -23,9 +23,12 @@ from coattail.tracking.store import (
     UID,
     Store,
     address,
+    open_store,
+    outages,
     pipeline_key,
     root,
     tracked_params,
+    unused,
 )
 
 log = logging.getLogger("coattail")
@@ -203,6 +206,24 @@ def _learn(record: RunRecord, run: Any) -> None:
     record.metrics |= {k: v for k, v in run.data.metrics.items() if is_timing(k)}
     record.uid = run.data.tags.get(UID, record.uid)
     journal.keep(record)
+
+
+def recall(records: Mapping[str, RunRecord], experiment: str) -> None:
+    """Ask the store about results whose circumstances the journal does not know; keep the answer.
+
+    A store that is away is said and leaves them unknown.
+    """
+    unknown = [record for record in records.values() if not record.known]
+    if not unknown or unused():
+        return
+    try:
+        store = open_store(experiment, QUICK)
+        for record in unknown:
+            run = _same_result(store, record)
+            if run is not None and ELSEWHERE not in run.data.tags:
+                _learn(record, run)
+    except outages() as error:
+        log.warning("tracking: %s", str(error).strip().split("\n")[0][:300])
 
 
 def complete(store: Store, record: RunRecord, parent: str) -> tuple[str, str]:

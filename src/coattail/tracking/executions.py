@@ -15,18 +15,19 @@ FACTS = ("machine.platform", "machine.cores", "machine.memory_gib", "git.branch"
 NAMES = {"machine.memory_gib": "memory (GiB)", "git.branch": "git branch"}
 UNKNOWN = (
     "<p>When and where this ran is not known here: neither the journal of this project nor its "
-    "MLflow store has these runs.</p>"
+    "MLflow store could tell.</p>"
 )
 
 
 def fill(page: str, records: Mapping[str, RunRecord]) -> str:
     """The page with an account of the runs in its place."""
     known = {address: record for address, record in records.items() if record.known}
-    account = _stages(known) + _environment(known) if known else UNKNOWN
+    unknown = [address for address in records if address not in known]
+    account = _stages(known, unknown) + _environment(known) if known else UNKNOWN
     return page.replace(PLACE, account, 1)
 
 
-def _stages(records: Mapping[str, RunRecord]) -> str:
+def _stages(records: Mapping[str, RunRecord], unknown: list[str]) -> str:
     longest = max(record.seconds for record in records.values()) or 1.0
     total = sum(record.seconds for record in records.values())
     rows = [
@@ -37,9 +38,10 @@ def _stages(records: Mapping[str, RunRecord]) -> str:
         f"<td><code>{escape(_commit(record))}</code></td></tr>"
         for address, record in records.items()
     ]
+    without = f", without {escape(', '.join(unknown))}, of which nobody here knows" * bool(unknown)
     head = "".join(f"<th>{name}</th>" for name in ("stage", "time", "", "device", "host", "commit"))
     return (
-        f"<h3>Stages</h3><p>All together {_time(total)}. "
+        f"<h3>Stages</h3><p>All together {_time(total)}{without}. "
         "A star marks code that differed from its commit.</p>"
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead>{"".join(rows)}</table></div>'
     )

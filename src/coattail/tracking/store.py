@@ -52,6 +52,12 @@ def address() -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root() / 'mlflow.db'}"
 
 
+def unused() -> bool:
+    """Whether the store is a file that nothing has made yet; a mere look should not make it."""
+    place = address()
+    return place.startswith("sqlite:///") and not Path(place.removeprefix("sqlite:///")).exists()
+
+
 def without_password(uri: str) -> str:
     """An address as it may be shown: ``http://ann@host`` for ``http://ann:secret@host``."""
     return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1@", uri)
@@ -299,10 +305,10 @@ def insist(write: Callable[[], T], tries: int = 4) -> T:
     return write()
 
 
-def open_store(experiment: str) -> Store:
+def open_store(experiment: str, patience: dict[str, str] = PATIENT) -> Store:
     """A Store, or TrackingError naming the address and the remedy."""
     try:
-        return Store(experiment)
+        return Store(experiment, patience)
     except Exception as error:
         reason = str(error).strip().split("\n")[0][:300]
         raise TrackingError(

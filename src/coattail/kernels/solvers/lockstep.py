@@ -235,7 +235,7 @@ def train(
 
 
 @njit(nogil=True, cache=True)
-def turn(counts, word, label, weight, order, numbers, first, words, entries, child, turned):
+def by_word(counts, word, label, weight, order, numbers, first, words, entries, child, turned):
     """Put the weights of ``train`` in the order of their words.
 
     ``order`` lists all words as they shall lie, ``numbers`` (words,) are their names; those that

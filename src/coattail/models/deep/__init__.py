@@ -1,4 +1,4 @@
-"""Networks; the only room that imports torch (in its modules, not here).
+"""Networks; the only room that imports torch (in its modules only).
 
 Face: `deep_models` (make and load by name), `deep_params.DeepParams`, `transfer`, `device.resolve`.
 """

@@ -57,7 +57,7 @@ class _Weighted(_Wired):
     )
 
 
-class _Solved(_Weighted):
+class _BinaryProblems(_Weighted):
     """One binary problem per label or node, solved to a tolerance."""
 
     loss: Literal["squared_hinge", "logistic"] = Field(
@@ -80,7 +80,7 @@ class _Solved(_Weighted):
     seed: int = Field(0, ge=0, description="order of coordinate descent")
 
 
-class OvrParams(_Solved):
+class OvrParams(_BinaryProblems):
     """One classifier per label against all texts (DiSMEC)."""
 
     model: Literal["ovr"] = Field("ovr", description="one-vs-rest")
@@ -89,7 +89,7 @@ class OvrParams(_Solved):
     )
 
 
-class PltParams(_Solved):
+class PltParams(_BinaryProblems):
     """A label tree with a classifier per node: Parabel, Bonsai, plain PLT by preset."""
 
     model: Literal["plt"] = Field("plt", description="probabilistic label tree")

@@ -16,8 +16,8 @@ from coattail.kernels.sparse import constant
 from coattail.labels.tree import Tree
 from coattail.models.linear import problem_groups
 from coattail.models.linear.linear_params import PltParams
-from coattail.models.linear.node_solver import apart, solve_in_step
-from coattail.models.linear.node_weights import Turned
+from coattail.models.linear.node_solver import node_rows, solve_in_lockstep
+from coattail.models.linear.node_weights import NodeWeights
 
 # Outputs of a node descend together, on all its texts, if there are at least OUTPUTS of them and
 # the node has at most TEXTS, or they have more than SHARE of its texts each, on average: sets of
@@ -86,7 +86,7 @@ class NodeProblems:
         many = positives > SHARE * n_outputs * n_rows
         return n_outputs >= OUTPUTS and bool(many or n_rows <= TEXTS)
 
-    def train(self, node: int, start: int, stop: int) -> Turned:
+    def train(self, node: int, start: int, stop: int) -> NodeWeights:
         """Outputs start..stop of a node, trained, their weights word by word."""
         texts, params = self._texts(node), self.params
         group = self._group(node, texts, start, stop)
@@ -94,8 +94,8 @@ class NodeProblems:
             # Where texts are very many an epoch teaches more, and the largest violation, which
             # ends a descent, is an ever stricter test.
             epochs = max(params.max_visits // max(len(texts), 1), EPOCHS)
-            rows = apart(self.csr, self.squares, texts, self.n_words)
-            return solve_in_step(
+            rows = node_rows(self.csr, self.squares, texts, self.n_words)
+            return solve_in_lockstep(
                 rows, group, params, min(params.max_epochs, epochs), start, self.child_type
             )
         found = problem_groups.solve(self._compacted(texts), group, params)
@@ -105,7 +105,7 @@ class NodeProblems:
         place = kept("place", self.n_words, np.int32, -1)
         words, entries = beam.by_word(*arrays, place, child, weight)
         child += child.dtype.type(start)
-        return Turned(words, entries, child, weight, found.bias)
+        return NodeWeights(words, entries, child, weight, found.bias)
 
     def _outputs(self, node: int) -> tuple[range, range]:
         """Children of a node, and places of its labels in the tree's order."""

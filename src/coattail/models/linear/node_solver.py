@@ -1,4 +1,4 @@
-"""Outputs of a tree's node trained in step on all its rows, their weights word by word."""
+"""Outputs of a tree's node trained in lockstep on all its rows, their weights word by word."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from coattail.kernels.runtime.scratch import kept, lasting, remember, scratch, w
 from coattail.kernels.solvers import lockstep
 from coattail.kernels.sparse import constant
 from coattail.models.linear.linear_params import PltParams
-from coattail.models.linear.node_weights import Turned
+from coattail.models.linear.node_weights import NodeWeights
 from coattail.models.linear.problem_groups import Group
 
 STORE = {"word": np.int32, "label": np.uint16, "weight": np.float32}  # of weights found
 
 
 @dataclass(frozen=True)
-class Apart:
+class NodeRows:
     """Rows of a node, the words that only one of them has behind those that they share.
 
     Attributes
@@ -39,9 +39,9 @@ class Apart:
     n_shared: int
 
 
-def apart(
+def node_rows(
     csr: Parts, squares: NDArray[np.float32], texts: NDArray[np.int32], n_words: int
-) -> Apart:
+) -> NodeRows:
     """Some rows; they lie in scratch of this thread, until it asks for others."""
     n, nnz = len(texts), int((csr.indptr[texts + 1] - csr.indptr[texts]).sum())
     indptr, middle = np.empty(n + 1, np.int64), np.empty(n, np.int64)
@@ -53,18 +53,18 @@ def apart(
         *csr, *constant(texts), table, indptr, middle, indices, values, own, words, order
     )
     arrays = constant(indptr, middle, indices, values, squares[texts], own)
-    return Apart(arrays, words[:d], order[:d], n_shared)
+    return NodeRows(arrays, words[:d], order[:d], n_shared)
 
 
-def solve_in_step(
-    rows: Apart,
+def solve_in_lockstep(
+    rows: NodeRows,
     group: Group,
     params: PltParams,
     max_epochs: int,
     output: int,
     child_type: DTypeLike,
-) -> Turned:
-    """Train one group of outputs in step, on all the rows; releases the GIL while it works.
+) -> NodeWeights:
+    """Train one group of outputs in lockstep, on all the rows; releases the GIL while it works.
 
     Outputs are counted from ``output``.
     """
@@ -82,5 +82,5 @@ def solve_in_step(
     used = int(np.count_nonzero(counts))
     words, entries = lasting("words", used, np.int32), lasting("entries", used, np.int32)
     child, weight = lasting("child", size, child_type), lasting("weight", size, np.float32)
-    lockstep.turn(counts, *store, rows.order, rows.words, output, words, entries, child, weight)
-    return Turned(words, entries, child, weight, bias)
+    lockstep.by_word(counts, *store, rows.order, rows.words, output, words, entries, child, weight)
+    return NodeWeights(words, entries, child, weight, bias)

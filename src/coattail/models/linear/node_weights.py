@@ -14,7 +14,7 @@ COPIED = 64  # nodes whose weights a thread copies before it takes others
 
 
 @dataclass(frozen=True)
-class Weights:
+class TreeWeights:
     """Classifiers of one tree, node by node and word by word, as the beam search reads them.
 
     Outputs of node v, its child nodes and then its labels, are ``output[v]:output[v + 1]``; its
@@ -32,7 +32,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Turned:
+class NodeWeights:
     """Weights of some outputs of a node, word by word as above; ``words`` are sorted."""
 
     words: NDArray[np.int32]
@@ -42,7 +42,7 @@ class Turned:
     bias: NDArray[np.float32]
 
 
-def assemble(n_nodes: int, done: dict[int, list[tuple[int, Turned]]]) -> Weights:
+def assemble(n_nodes: int, done: dict[int, list[tuple[int, NodeWeights]]]) -> TreeWeights:
     """Weights of all nodes behind one another."""
     nodes = sorted(done)
     whole = [_joined([part for _, part in sorted(done.pop(v), key=lambda p: p[0])]) for v in nodes]
@@ -57,7 +57,7 @@ def assemble(n_nodes: int, done: dict[int, list[tuple[int, Turned]]]) -> Weights
     )
     entry = _concatenated(columns.pop("entries"), np.int32 if len(child) < 2**31 else np.int64, 1)
     np.cumsum(entry, out=entry)
-    return Weights(np.cumsum(output), bias, np.cumsum(node_word), words, entry, child, weight)
+    return TreeWeights(np.cumsum(output), bias, np.cumsum(node_word), words, entry, child, weight)
 
 
 def _concatenated(
@@ -77,7 +77,7 @@ def _concatenated(
     return whole
 
 
-def _joined(parts: list[Turned]) -> Turned:
+def _joined(parts: list[NodeWeights]) -> NodeWeights:
     """The outputs of a node that was trained in several parts."""
     if len(parts) == 1:
         return parts[0]
@@ -88,4 +88,4 @@ def _joined(parts: list[Turned]) -> Turned:
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("child", "weight", "bias")
     )
-    return Turned(words, entries.astype(np.int32), child[order], weight[order], bias)
+    return NodeWeights(words, entries.astype(np.int32), child[order], weight[order], bias)

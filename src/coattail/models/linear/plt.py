@@ -24,7 +24,7 @@ from coattail.labels.tree import Tree
 from coattail.models.linear import problem_groups
 from coattail.models.linear.linear_params import PltParams
 from coattail.models.linear.node_problems import NodeProblems
-from coattail.models.linear.node_weights import Turned, Weights, assemble
+from coattail.models.linear.node_weights import NodeWeights, TreeWeights, assemble
 from coattail.models.linear.ovr import GROUP, check_rows
 from coattail.progress import progress
 
@@ -47,7 +47,7 @@ class Plt:
     Attributes
     ----------
     trees_ : list of Tree
-    weights_ : list of Weights, one per tree
+    weights_ : list of TreeWeights, one per tree
     n_words_ : int
     """
 
@@ -85,7 +85,7 @@ class Plt:
         # Large problems first: none is left to run alone at the end.
         jobs.sort(key=lambda job: -problems[job.tree].n_rows(job.node))
         numbered = list(enumerate(jobs))
-        done: list[dict[int, list[tuple[int, Turned]]]] = [{} for _ in problems]
+        done: list[dict[int, list[tuple[int, NodeWeights]]]] = [{} for _ in problems]
         n_outputs = sum(job.stop - job.start for job in jobs)
         with progress("label tree", n_outputs, "classifiers") as bar:
             work = lambda job: problems[job.tree].train(job.node, job.start, job.stop)  # noqa: E731
@@ -138,7 +138,7 @@ class Plt:
             trees_.save(out / "trees", self.trees_)
             for i, weights in enumerate(self.weights_):
                 (out / f"weights-{i}").mkdir()
-                for field in fields(Weights):
+                for field in fields(TreeWeights):
                     np.save(
                         out / f"weights-{i}" / f"{field.name}.npy", getattr(weights, field.name)
                     )
@@ -154,14 +154,14 @@ class Plt:
             model.n_words_ = json.loads((folder / "words.json").read_text())
             model.trees_ = trees_.load(folder / "trees")
             model.weights_ = [
-                Weights(
+                TreeWeights(
                     **{
                         field.name: np.load(
                             folder / f"weights-{i}" / f"{field.name}.npy",
                             mmap_mode="r",
                             allow_pickle=False,
                         )
-                        for field in fields(Weights)
+                        for field in fields(TreeWeights)
                     }
                 )
                 for i in range(len(model.trees_))
@@ -172,14 +172,14 @@ class Plt:
             ) from None
         return model
 
-    def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> problem_groups.Partial[Turned]:
+    def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> problem_groups.Partial[NodeWeights]:
         shapes = [array for tree in self.trees_ for array in (tree.parent, tree.leaf)]
         tail = self._tail if self._tail is not None else "by count"
         identity = (self.params, *parts(X), *parts(Y), *shapes, tail)
-        return problem_groups.Partial(self._partial, Turned, *identity)
+        return problem_groups.Partial(self._partial, NodeWeights, *identity)
 
 
-def _searchable(tree: Tree, weights: Weights) -> tuple[NDArray, ...]:
+def _searchable(tree: Tree, weights: TreeWeights) -> tuple[NDArray, ...]:
     return constant(
         weights.node_word, weights.words, weights.entry, weights.child, weights.weight,
         weights.bias, weights.output, tree.first_child, tree.first_label, tree.label_order,

@@ -304,7 +304,7 @@ class LabelAttention(nn.Module):
 class AttentionNet(LabelAttention):
     """AttentionXML: word vectors and a BiLSTM under label attention."""
 
-    in_threads = True  # see pieces.works_alone
+    in_threads = True  # see batch_pieces.works_alone
 
     def __init__(
         self,

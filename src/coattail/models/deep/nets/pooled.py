@@ -24,7 +24,7 @@ from coattail.models.deep.nets.loss import cross_entropy
 class PooledNet(nn.Module):
     """A text's vector times one row per label, over labels in blocks."""
 
-    in_threads = True  # see pieces.works_alone
+    in_threads = True  # see batch_pieces.works_alone
 
     def __init__(self, params: XmlCnnParams | BilstmParams, n_labels: int, width: int) -> None:
         super().__init__()
