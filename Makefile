@@ -26,7 +26,7 @@ status: setup ## Say what `make repro` would run, edits of code and of your data
 
 test: setup ## Run the tests
 	@echo "coattail: pytest"
-	@python -m pytest -n 2 --dist loadfile
+	@python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --durations=10
 
 bits: setup ## Compare the bytes of all stages with those on emulated processors (needs qemu-user)
 	@python benchmarks/processors.py

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ import scipy.sparse as sp
 
 from coattail.arrays import TopK
 from coattail.errors import ModelError
+
+FEW = 60  # texts, where a test is not about learning
 
 
 def separable(
@@ -54,8 +57,27 @@ def same(a: TopK, b: TopK) -> bool:
     )
 
 
+@dataclass
+class Fitted:
+    """A model fitted on ``separable()``, once for all tests of its class: none may change it."""
+
+    model: Any
+    returned: Any  # by its fit
+    X: sp.csr_matrix
+    Y: sp.csr_matrix
+    before: list[np.ndarray]  # the arrays of X and Y as they were
+
+
+def arrays(*matrices: sp.csr_matrix) -> list[np.ndarray]:
+    return [array for M in matrices for array in (M.indptr, M.indices, M.data)]
+
+
 class ModelContract:
-    """Tests that every model must pass."""
+    """Tests that every model must pass.
+
+    A fit is what costs here. A test that only asks a fitted model takes ``fitted``; one that fits
+    on data of its own without asking how well takes few texts (``FEW``).
+    """
 
     def make(self) -> Any:
         raise NotImplementedError
@@ -82,21 +104,29 @@ class ModelContract:
                 use()
         assert not list(tmp_path.iterdir())
 
-    def test_fit_returns_the_model(self):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def fitted(cls) -> Fitted:
         X, Y = separable()
-        model = self.make()
-        assert self.fit(model, X, Y) is model
+        before = [array.copy() for array in arrays(X, Y)]
+        contract = cls()
+        model = contract.make()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("COATTAIL_THREADS", "1")
+            returned = contract.fit(model, X, Y)
+        return Fitted(model, returned, X, Y, before)
 
-    def test_separable_labels_are_learned(self):
-        X, Y = separable()
-        top = self.fit(self.make(), X, Y).predict(self.inputs(X), 1)
-        hits = Y.toarray()[np.arange(Y.shape[0]), top.labels[:, 0]]
+    def test_fit_returns_the_model(self, fitted):
+        assert fitted.returned is fitted.model
+
+    def test_separable_labels_are_learned(self, fitted):
+        top = fitted.model.predict(self.inputs(fitted.X), 1)
+        hits = fitted.Y.toarray()[np.arange(fitted.Y.shape[0]), top.labels[:, 0]]
         assert hits.mean() > 0.95
 
-    def test_ranking_keeps_the_promises_of_topk(self):
-        X, Y = separable()
-        top = self.fit(self.make(), X, Y).predict(self.inputs(X), 4)
-        top.validate(Y.shape[1])
+    def test_ranking_keeps_the_promises_of_topk(self, fitted):
+        top = fitted.model.predict(self.inputs(fitted.X), 4)
+        top.validate(fitted.Y.shape[1])
         assert top.labels.dtype == np.int32
         assert top.scores.dtype == np.float32
         real = top.labels >= 0
@@ -106,60 +136,53 @@ class ModelContract:
         assert np.all(top.labels[:, 1:][ties] > top.labels[:, :-1][ties])
 
     def test_row_is_padded_when_k_exceeds_the_labels(self):
-        X, Y = separable(n_labels=3)
+        X, Y = separable(FEW, n_labels=3)
         top = self.fit(self.make(), X, Y).predict(self.inputs(X), 9)
         assert top.labels.shape == top.scores.shape == (X.shape[0], 9)
         assert np.all(top.labels[:, 3:] == -1)
         assert np.all(np.isneginf(top.scores[:, 3:]))
 
-    def test_no_label_is_given_twice(self):
-        X, Y = separable()
-        top = self.fit(self.make(), X, Y).predict(self.inputs(X), 6)
+    def test_no_label_is_given_twice(self, fitted):
+        top = fitted.model.predict(self.inputs(fitted.X), 6)
         for row in top.labels:
             real = row[row >= 0]
             assert len(set(real.tolist())) == len(real)
 
-    def test_saved_model_answers_the_same_bits(self, tmp_path):
-        X, Y = separable()
-        model = self.fit(self.make(), X, Y)
-        model.save(tmp_path / "model")
+    def test_saved_model_answers_the_same_bits(self, fitted, tmp_path):
+        fitted.model.save(tmp_path / "model")
         assert same(
-            model.predict(self.inputs(X), 5),
-            self.load(tmp_path / "model").predict(self.inputs(X), 5),
+            fitted.model.predict(self.inputs(fitted.X), 5),
+            self.load(tmp_path / "model").predict(self.inputs(fitted.X), 5),
         )
 
-    def test_saving_a_loaded_model_gives_the_same_files(self, tmp_path):
-        X, Y = separable()
-        self.fit(self.make(), X, Y).save(tmp_path / "first")
+    def test_saving_a_loaded_model_gives_the_same_files(self, fitted, tmp_path):
+        fitted.model.save(tmp_path / "first")
         self.load(tmp_path / "first").save(tmp_path / "second")
         assert digest(tmp_path / "first") == digest(tmp_path / "second")
 
-    def test_same_seed_gives_the_same_bytes(self, tmp_path):
-        X, Y = separable()
-        for name in ("first", "second"):
-            self.fit(self.make(), X, Y).save(tmp_path / name)
+    def test_same_seed_gives_the_same_bytes(self, fitted, tmp_path):
+        fitted.model.save(tmp_path / "first")
+        self.fit(self.make(), fitted.X, fitted.Y).save(tmp_path / "second")
         assert digest(tmp_path / "first") == digest(tmp_path / "second")
 
-    def test_number_of_threads_changes_no_byte(self, tmp_path, monkeypatch):
-        X, Y = separable()
-        answers = []
-        for threads in ("1", "3"):
-            monkeypatch.setenv("COATTAIL_THREADS", threads)
-            model = self.fit(self.make(), X, Y)
-            model.save(tmp_path / threads)
-            answers.append(model.predict(self.inputs(X), 4))
+    def test_number_of_threads_changes_no_byte(self, fitted, tmp_path, monkeypatch):
+        # The shared model was fitted on one thread.
+        monkeypatch.setenv("COATTAIL_THREADS", "1")
+        alone = fitted.model.predict(self.inputs(fitted.X), 4)
+        monkeypatch.setenv("COATTAIL_THREADS", "3")
+        model = self.fit(self.make(), fitted.X, fitted.Y)
+        fitted.model.save(tmp_path / "1")
+        model.save(tmp_path / "3")
         assert digest(tmp_path / "1") == digest(tmp_path / "3")
-        assert same(*answers)
+        assert same(alone, model.predict(self.inputs(fitted.X), 4))
 
-    def test_input_is_left_untouched(self):
-        X, Y = separable()
-        before = [a.copy() for M in (X, Y) for a in (M.indptr, M.indices, M.data)]
-        self.fit(self.make(), X, Y).predict(self.inputs(X), 3)
-        after = [a for M in (X, Y) for a in (M.indptr, M.indices, M.data)]
-        assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+    def test_input_is_left_untouched(self, fitted):
+        fitted.model.predict(self.inputs(fitted.X), 3)
+        after = arrays(fitted.X, fitted.Y)
+        assert all(np.array_equal(a, b) for a, b in zip(fitted.before, after, strict=True))
 
     def test_empty_rows_are_trained_and_ranked(self):
-        X, Y = separable()
+        X, Y = separable(FEW)
         X = sp.vstack([X, sp.csr_matrix((3, X.shape[1]), dtype=np.float32)], format="csr")
         Y = sp.vstack([Y, Y[:2], sp.csr_matrix((1, Y.shape[1]), dtype=np.float32)], format="csr")
         top = self.fit(self.make(), X, Y).predict(self.inputs(X), 2)
@@ -183,7 +206,7 @@ class ModelContract:
         assert np.mean([7 in row for row in top.labels[:, :3]]) > 0.9
 
     def test_one_label_is_enough(self):
-        X, Y = separable(n_labels=2)
+        X, Y = separable(FEW, n_labels=2)
         top = self.fit(self.make(), X, sp.csr_matrix(Y[:, :1])).predict(self.inputs(X), 2)
         assert set(top.labels[:, 0].tolist()) <= {0, -1}
         assert np.all(top.labels[:, 1] == -1)
@@ -193,25 +216,22 @@ class ModelContract:
         top = self.fit(self.make(), X[:1], Y[:1]).predict(self.inputs(X[:1]), 1)
         assert top.labels[0, 0] in Y[0].indices
 
-    def test_one_text_is_ranked_as_in_a_batch(self):
-        X, Y = separable()
-        model = self.fit(self.make(), X, Y)
-        batch = model.predict(self.inputs(X), 3)
+    def test_one_text_is_ranked_as_in_a_batch(self, fitted):
+        batch = fitted.model.predict(self.inputs(fitted.X), 3)
         for i in (0, 17):
-            one = model.predict(self.inputs(X[i : i + 1]), 3)
+            one = fitted.model.predict(self.inputs(fitted.X[i : i + 1]), 3)
             assert np.array_equal(one.labels[0], batch.labels[i])
             np.testing.assert_allclose(one.scores[0], batch.scores[i], rtol=1e-5)
 
     def test_duplicate_texts_get_the_same_answer(self):
-        X, Y = separable(120)
+        X, Y = separable(FEW)
         X, Y = sp.vstack([X, X], format="csr"), sp.vstack([Y, Y], format="csr")
         top = self.fit(self.make(), X, Y).predict(self.inputs(X), 3)
-        assert np.array_equal(top.labels[:120], top.labels[120:])
-        np.testing.assert_allclose(top.scores[:120], top.scores[120:], rtol=1e-5)
+        assert np.array_equal(top.labels[:FEW], top.labels[FEW:])
+        np.testing.assert_allclose(top.scores[:FEW], top.scores[FEW:], rtol=1e-5)
 
-    def test_no_text_at_all_gives_an_empty_ranking(self):
-        X, Y = separable()
-        top = self.fit(self.make(), X, Y).predict(self.inputs(X[:0]), 3)
+    def test_no_text_at_all_gives_an_empty_ranking(self, fitted):
+        top = fitted.model.predict(self.inputs(fitted.X[:0]), 3)
         assert top.labels.shape == (0, 3)
 
     def test_missing_folder_is_a_clear_error(self, tmp_path):

@@ -8,16 +8,22 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mlflow import MlflowClient
 from ruamel.yaml import YAML
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient  # a second to import, which most tests can do without
 
 ROOT = Path(__file__).resolve().parents[1]
 
+NETWORK = {"epochs": 1, "hidden": 16, "fc": [16], "embedding_dim": 16}
 SMALL = {
+    "": {"threads": 1},  # stages run beside other tests
     "dataset.demo": {"train": 300, "valid": 60, "test": 100, "labels": 60, "words": 400},
-    "train_deep.attentionxml": {"epochs": 1, "hidden": 16, "fc": [16], "embedding_dim": 16},
-    "transfer.httn": {"epochs": 1},
+    "train_deep.attentionxml": NETWORK,
+    "train_deep.attentionxml-tailmix": NETWORK | {"mix_from": 0},
+    "transfer.httn": {"epochs": 1, "dim": 16, "hidden": 8, "embedding_dim": 16},
     "evaluate": {"resamples": 50},
 }
 
@@ -79,6 +85,8 @@ class Clone:
 
     @property
     def client(self) -> MlflowClient:
+        from mlflow import MlflowClient
+
         return MlflowClient(f"sqlite:///{self.folder}/mlflow.db")
 
     def runs(self, kind: str) -> list:
@@ -140,6 +148,13 @@ def tiny_project(folder: Path) -> Clone:
     clone.run("coattail", "use", "preset/minimal")
     clone.commit("two candidates")
     return clone
+
+
+def copy_of(clone: Clone, folder: Path) -> Clone:
+    """A copy to spoil; an MLflow store knows the place it was made in, so the copy has none."""
+    shutil.copytree(clone.folder, folder, symlinks=True)
+    (folder / "mlflow.db").unlink()
+    return Clone(folder)
 
 
 def stage_sources(run) -> dict[str, str]:

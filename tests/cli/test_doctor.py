@@ -20,12 +20,13 @@ DEAD = 2**22 + 7  # above the largest process id Linux gives
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(tmp_path, monkeypatch, empty_store):
     monkeypatch.chdir(tmp_path)
     for name in ("MLFLOW_TRACKING_URI", "DVC_EXP_NAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     shutil.copy(ROOT / "params.yaml", "params.yaml")
+    shutil.copy(empty_store, "mlflow.db")
     Path(".gitignore").write_text("*.db\n.dvc/\ndata/\n")
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "start"]):

@@ -18,29 +18,20 @@ from coattail.errors import ConfigError, DataError, TrackingError
 from coattail.experiments import exchange, lineage, queue
 from coattail.tracking import import_runs
 from coattail.tracking.store import KIND, Store
-from tests.project import Clone, stage_sources, tiny_project
+from tests.project import Clone, copy_of, stage_sources
 
 pytestmark = [pytest.mark.pipeline]
 JOURNAL = Path(".dvc", "tmp", "coattail", "journal")
 
 
-@pytest.fixture(scope="module")
-def done(tmp_path_factory) -> Clone:
-    """A small project whose results are committed."""
-    clone = tiny_project(tmp_path_factory.mktemp("exchange") / "project")
-    clone.dvc("repro")
-    clone.commit("results")
-    return clone
-
-
 @pytest.fixture
-def inside(done, monkeypatch) -> Clone:
+def inside(tiny, monkeypatch) -> Clone:
     """Work inside that project, in this process."""
-    monkeypatch.chdir(done.folder)
+    monkeypatch.chdir(tiny.folder)
     for name in list(os.environ):
         if name.startswith(("MLFLOW_", "DVC_")):
             monkeypatch.delenv(name)
-    return done
+    return tiny
 
 
 # --- lineage -------------------------------------------------------------------------------------
@@ -101,11 +92,10 @@ def test_names_that_lead_nowhere_are_clear_errors(inside):
         lineage.of_model(stage.run_id)
 
 
-def test_an_edited_tree_is_flagged_and_its_difference_kept(done, tmp_path):
-    shutil.copytree(done.folder, tmp_path / "edited", symlinks=True)
-    edited = Clone(tmp_path / "edited")
-    (edited.folder / "mlflow.db").unlink()
-    edited.edit({"rerank.dismec-rerank": {"strategy": "learned", "calibration": "names"}})
+def test_an_edited_tree_is_flagged_and_its_difference_kept(tiny_copy):
+    edited = tiny_copy
+    learned = {"strategy": "learned", "calibration": "names"}
+    edited.edit({"rerank.dismec-rerank": learned, "publish": {"models": "none"}})
     edited.dvc("repro")
     words = ["tag", "--candidate", "dismec-rerank", "-k", "2", edited.some_text()]
     assert len(edited.run("coattail", *words).splitlines()) == 3
@@ -123,19 +113,19 @@ def test_an_edited_tree_is_flagged_and_its_difference_kept(done, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def archive(done, tmp_path_factory) -> Path:
+def archive(tiny, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("archive") / "small.tar"
-    done.run("coattail", "export", str(path))
+    tiny.run("coattail", "export", str(path))
     return path
 
 
-def test_an_archive_opens_into_a_project_where_nothing_runs(done, archive, tmp_path):
+def test_an_archive_opens_into_a_project_where_nothing_runs(tiny, archive, tmp_path):
     opened = Clone(tmp_path / "far" / "away")
-    done.run("coattail", "open", str(archive), str(opened.folder))
-    assert opened.results() == done.results()
+    tiny.run("coattail", "open", str(archive), str(opened.folder))
+    assert opened.results() == tiny.results()
     here, there = (
         {path.name: path.read_text() for path in (one.folder / JOURNAL).iterdir()}
-        for one in (done, opened)
+        for one in (tiny, opened)
     )
     assert here == there, "when, where and by whom"
     assert "Running stage" not in opened.dvc("repro")
@@ -143,7 +133,7 @@ def test_an_archive_opens_into_a_project_where_nothing_runs(done, archive, tmp_p
     assert len(opened.run("coattail", "tag", "-k", "2", opened.some_text()).splitlines()) == 3
     assert "now shows 2 candidates" in opened.run("coattail", "sync")
     assert "already" in opened.run("coattail", "sync")
-    here = {run.info.run_name: run.data.metrics["psp_at_5"] for run in done.runs("candidate")}
+    here = {run.info.run_name: run.data.metrics["psp_at_5"] for run in tiny.runs("candidate")}
     there = {run.info.run_name: run.data.metrics["psp_at_5"] for run in opened.runs("candidate")}
     assert here == there
     kept = opened.folder / ".dvc" / "tmp" / "coattail" / "exported-runs.json"
@@ -151,8 +141,8 @@ def test_an_archive_opens_into_a_project_where_nothing_runs(done, archive, tmp_p
     assert (kinds.count("parent"), kinds.count("candidate")) == (1, 2)
 
 
-def test_an_export_of_results_that_were_pulled_asks_the_store_who_made_them(done, tmp_path):
-    shutil.copytree(done.folder, tmp_path / "pulled", symlinks=True)
+def test_an_export_of_results_that_were_pulled_asks_the_store_who_made_them(tiny, tmp_path):
+    shutil.copytree(tiny.folder, tmp_path / "pulled", symlinks=True)
     pulled = Clone(tmp_path / "pulled")
     shutil.rmtree(pulled.folder / JOURNAL)
     pulled.run("coattail", "export", str(tmp_path / "pulled.tar"))
@@ -163,8 +153,8 @@ def test_an_export_of_results_that_were_pulled_asks_the_store_who_made_them(done
     assert len(results) == len(list((pulled.folder / "data" / "runs").iterdir())) + 1  # evaluate
 
 
-def test_the_same_results_give_the_same_archive(done, archive, tmp_path):
-    done.run("coattail", "export", str(tmp_path / "again.tar"), "HEAD")
+def test_the_same_results_give_the_same_archive(tiny, archive, tmp_path):
+    tiny.run("coattail", "export", str(tmp_path / "again.tar"), "HEAD")
     with tarfile.open(archive) as first, tarfile.open(tmp_path / "again.tar") as second:
         assert first.getnames() == second.getnames()
         files = [
@@ -309,11 +299,11 @@ def test_an_import_that_cannot_be_is_a_clear_error(inside, theirs, tmp_path):
 # --- a cluster -----------------------------------------------------------------------------------
 
 
-def test_experiments_on_a_cluster_of_two_come_back_complete(done, tmp_path, monkeypatch):
+def test_experiments_on_a_cluster_of_two_come_back_complete(tiny, tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed")
-    shutil.copytree(done.folder, tmp_path / "project", symlinks=True)
-    project = Clone(tmp_path / "project")
-    (project.folder / "mlflow.db").unlink()
+    project = copy_of(tiny, tmp_path / "project")
+    project.edit({"publish": {"models": "none"}})
+    project.commit("no models to MLflow")
     project.dvc("remote", "add", "--local", "-d", "shared", str(tmp_path / "remote"))
     project.dvc("push", "--run-cache")
     monkeypatch.setenv("COATTAIL_CACHE", str(tmp_path / "worker-cache"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -121,10 +122,11 @@ def toy(folder: Path) -> Path:
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(tmp_path, monkeypatch, empty_store):
     for name in ("MLFLOW_TRACKING_URI", "DVC_ROOT", "DVC_EXP_NAME", "MLFLOW_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
     folder = toy(tmp_path / "project")
+    shutil.copy(empty_store, folder / "mlflow.db")
     monkeypatch.chdir(folder)
     return folder
 

@@ -6,25 +6,31 @@ import gzip
 import json
 import shutil
 import sys
-import time
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from ruamel.yaml import YAML
 
 from coattail.arrays import TopK
-from coattail.data.features import Features
-from coattail.models.linear.linear_params import OvrParams
-from coattail.models.linear.ovr import Ovr
 from coattail.pipeline.candidates import candidates, stage_addresses
 from coattail.pipeline.stage_result import place, results
 from coattail.serving.tagger import Tagger
-from tests.project import ROOT, Clone, clone_of_the_working_tree, stage_sources
+from tests.project import ROOT, Clone, clone_of_the_working_tree, copy_of, stage_sources
 
 pytestmark = [pytest.mark.pipeline]
 
 TEXTS = "data/features/texts"
+
+
+@dataclass
+class Again:
+    """The second run of everything: what was said and left when it failed on the way."""
+
+    clone: Clone
+    lock: bytes  # dvc.lock of the first run
+    output: str
+    failed: list  # runs in MLflow
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +47,20 @@ def done(tmp_path_factory) -> Clone:
     return clone
 
 
-@pytest.fixture
-def copy(done, tmp_path) -> Clone:
-    """A copy of that clone to spoil; its MLflow store knows the old place, so it starts empty."""
-    shutil.copytree(done.folder, tmp_path / "project", symlinks=True)
-    (tmp_path / "project" / "mlflow.db").unlink()
-    return Clone(tmp_path / "project")
+@pytest.fixture(scope="module")
+def again(done, tmp_path_factory) -> Again:
+    """A copy that forgot all results and made them a second time, with a failure on the way."""
+    clone = copy_of(done, tmp_path_factory.mktemp("again") / "project")
+    lock = (clone.folder / "dvc.lock").read_bytes()
+    for name in ("data/features", "data/models", "data/runs", "plots", ".dvc/cache", ".dvc/tmp"):
+        shutil.rmtree(clone.folder / name)
+    (clone.folder / "dvc.lock").unlink()
+    clone.edit({"": {"device": "cuda"}})
+    output = clone.dvc("repro", code=255)
+    failed = [run for run in clone.runs("stage") if run.info.status == "FAILED"]
+    clone.edit({"": {"device": "auto"}})
+    clone.dvc("repro")
+    return Again(clone, lock, output, failed)
 
 
 def test_the_whole_pipeline_runs_and_every_stage_and_candidate_is_in_mlflow(done):
@@ -157,53 +171,25 @@ def test_every_candidate_tags_new_texts_as_the_pipeline_ranked_them(done, monkey
             np.testing.assert_array_equal(top.labels, ranked.labels, name)
 
 
-def test_a_forced_stage_gives_one_new_parent_with_the_rest_cached(copy):
-    copy.dvc("repro", "-f", "-s", "evaluate")
-    copy.dvc("repro")
-    (parent,) = copy.runs("parent")
-    sources = stage_sources(parent)
-    assert {name for name, source in sources.items() if source == "executed"} == {"evaluate"}
-    assert parent.data.metrics["preprocess/texts"] == 460
-    assert parent.info.status == "FINISHED"
-
-
-def test_an_experiment_reruns_only_what_its_param_touches(copy):
-    copy.dvc("exp", "run", "-n", "stiffer", "-S", "train_linear.dismec.C=0.5")
-    (parent,) = copy.runs("parent")
-    assert parent.info.run_name == "stiffer"
-    executed = {n for n, source in stage_sources(parent).items() if source == "executed"}
-    assert "train_linear/dismec" in executed
-    assert not {"preprocess", "train_deep/attentionxml", "build_plt/flat"} & executed
-    assert "stiffer" in copy.dvc("exp", "show", "--csv")
-
-
-def test_a_refit_ranks_validation_without_it_and_test_with_it(copy, monkeypatch):
-    valid = (copy.folder / "data/ranked/dismec/valid.npz").read_bytes()
-    copy.edit({"train_linear.dismec": {"refit": True}})
-    copy.dvc("repro", "-s", "train_linear@dismec")
-    assert (copy.folder / "data/ranked/dismec/valid.npz").read_bytes() == valid
-    monkeypatch.chdir(copy.folder)
-    features = Features("data/features")
-    X, Y = (sp.vstack([part("train"), part("valid")]) for part in (features.X, features.Y))
-    given = {k: v for k, v in copy.params()["train_linear"]["dismec"].items() if k != "refit"}
-    wanted = Ovr(OvrParams(**given)).fit(X.tocsr(), Y.tocsr()).predict(features.X("test"), 100)
-    found = TopK.load("data/ranked/dismec/test.npz")
-    np.testing.assert_array_equal(found.labels, wanted.labels)
-    top = Tagger.of_workspace("dismec").rank(features.texts("test"), 100)
-    np.testing.assert_array_equal(top.labels, wanted.labels)
-
-
-def test_the_same_seed_gives_the_same_bytes_and_leaves_git_clean(copy):
-    before = copy.results()
-    lock = (copy.folder / "dvc.lock").read_bytes()
-    for name in ("data/features", "data/models", "data/runs", "plots", ".dvc/cache", ".dvc/tmp"):
-        shutil.rmtree(copy.folder / name)
-    (copy.folder / "dvc.lock").unlink()
-    copy.dvc("repro")
-    assert copy.results() == before
+def test_the_same_seed_gives_the_same_bytes_and_leaves_git_clean(done, again):
+    assert again.clone.results() == done.results()
     # Nothing that DVC hashes knows when, where or under which id this ran.
-    assert (copy.folder / "dvc.lock").read_bytes() == lock
-    assert copy.run("git", "status", "--porcelain") == ""
+    assert (again.clone.folder / "dvc.lock").read_bytes() == again.lock
+    assert again.clone.run("git", "status", "--porcelain") == ""
+
+
+def test_a_failing_stage_leaves_the_reason_and_a_later_repro_goes_on(again):
+    assert "CUDA" in again.output
+    assert "Traceback" not in again.output
+    (failed,) = again.failed
+    assert failed.info.run_name.partition("/")[0] in ("train_deep", "transfer")
+    assert "CUDA" in failed.data.tags["failure"]
+    (parent,) = again.clone.runs("parent")
+    assert parent.info.status == "FINISHED"
+    assert stage_sources(parent)[failed.info.run_name] == "executed"
+    ran = [run.info.run_name for run in again.clone.runs("stage")]
+    assert ran.count("preprocess") == 1, "what was done before the failure is not done again"
+    assert "Running stage" not in again.clone.dvc("repro")
 
 
 def test_the_committed_lock_is_reproduced_to_the_byte(tmp_path):
@@ -228,163 +214,3 @@ def test_a_stage_says_the_md5_that_dvc_keeps(done):
         own = str(place(address))
         assert one.md5 == kept.pop(own)
         assert one.outs == kept
-
-
-def test_a_comment_reruns_only_code_and_a_change_what_reaches_it(copy):
-    path = copy.folder / "src" / "coattail" / "models" / "ranking" / "trade_off.py"
-    source = path.read_text()
-    path.write_text(source + "\n# a comment\n")
-    output = copy.dvc("repro")
-    assert "Running stage 'code'" in output
-    assert output.count("Running stage") == 1
-    path.write_text(source + "\nSOMETHING = 1\n")
-    # A stage started past `code` would file its results under the code of before.
-    refused = copy.dvc("repro", "-f", "-s", "rerank@dismec-rerank", code=255)
-    assert "trade_off.py" in refused
-    assert "dvc repro code" in refused
-    copy.dvc("repro", "-q", "code")
-    status = copy.dvc("status")
-    assert "rerank@dismec-rerank" in status
-    assert "train_linear" not in status
-    copy.dvc("repro", "rerank@dismec-rerank")
-    path.write_text(source)
-    assert "> python -m stages.rerank" not in copy.dvc("repro")
-
-
-def test_leftovers_of_somebody_else_cost_nothing_and_change_nothing(copy):
-    lock = (copy.folder / "dvc.lock").read_bytes()
-    for name in ("models", "ranked", "plt"):
-        (copy.folder / "data" / name / "former").mkdir()
-        (copy.folder / "data" / name / "former" / "x").touch()
-    shutil.copy(
-        copy.folder / "data/runs/train_linear@dismec.json",
-        copy.folder / "data/runs/train_linear@former.json",
-    )
-    output = copy.dvc("repro")
-    assert output.count("Running stage") == 1
-    assert "Running stage 'candidates'" in output
-    assert not (copy.folder / "data" / "models" / "former").exists()
-    # A variant that failed half-way and was taken out again has left a ranking and no result.
-    (copy.folder / "data" / "ranked" / "failed").mkdir()
-    (copy.folder / "data" / "ranked" / "failed" / "valid.npz").touch()
-    assert copy.dvc("repro").count("Running stage") == 1
-    assert not (copy.folder / "data" / "ranked" / "failed").exists()
-    assert (copy.folder / "dvc.lock").read_bytes() == lock
-
-
-def test_a_stage_restored_from_the_run_cache_shows_as_cached(copy):
-    copy.edit({"train_linear.dismec": {"C": 0.25}})
-    copy.dvc("repro")
-    copy.edit({"train_linear.dismec": {"C": 1.0}})
-    output = copy.dvc("repro")
-    assert "is cached - skipping run" in output
-    assert "> python -m stages.train_linear" not in output
-
-
-def test_a_failing_stage_leaves_the_reason_and_a_later_repro_goes_on(copy):
-    copy.edit({"train_deep.attentionxml": {"lr": 0.003}, "": {"device": "cuda"}})
-    output = copy.dvc("repro", code=255)
-    assert "CUDA" in output
-    assert "Traceback" not in output
-    failed = [run for run in copy.runs("stage") if run.info.status == "FAILED"]
-    assert [run.info.run_name for run in failed] == ["train_deep/attentionxml"]
-    assert "CUDA" in failed[0].data.tags["failure"]
-    copy.edit({"": {"device": "auto"}})
-    copy.dvc("repro")
-    (parent,) = copy.runs("parent")
-    assert parent.info.status == "FINISHED"
-    assert stage_sources(parent)["train_deep/attentionxml"] == "executed"
-    assert "Running stage" not in copy.dvc("repro")
-
-
-def test_a_misspelt_parameter_stops_the_stage_with_a_clear_sentence(copy):
-    copy.edit({"train_linear.dismec": {"prunning": 0.1}})
-    output = copy.dvc("repro", code=255)
-    assert "train_linear.dismec.prunning: unknown parameter; did you mean 'prune'?" in output
-    assert "Traceback" not in output
-
-
-def test_four_queued_experiments_with_two_workers_are_all_there(copy):
-    values = ["0.3", "0.6", "1.5", "3.0"]
-    names = [f"c{value[0]}-{value[2]}" for value in values]
-    for name, value in zip(names, values, strict=True):
-        copy.dvc("exp", "run", "--queue", "-n", name, "-S", f"train_linear.dismec.C={value}")
-    copy.dvc("queue", "start", "-j", "2")
-    deadline = time.monotonic() + 900
-    while True:
-        status = copy.dvc("queue", "status")
-        if "Queued" not in status and "Running" not in status:
-            break
-        assert time.monotonic() < deadline, status
-        time.sleep(3)
-    assert status.count("Success") == 4, status
-    parents = copy.runs("parent")
-    assert {run.info.run_name for run in parents} == set(names)
-    assert {run.info.status for run in parents} == {"FINISHED"}
-    for name in names:
-        assert "database is locked" not in copy.dvc("queue", "logs", name)
-
-
-def test_a_pull_into_a_fresh_clone_runs_nothing_and_can_be_shown(done, tmp_path):
-    remote = tmp_path / "remote"
-    done.dvc("remote", "add", "--local", "-f", "-d", "shared", str(remote))
-    done.dvc("push", "--run-cache")
-    done.run("git", "clone", "-q", str(done.folder), str(tmp_path / "project"))
-    fresh = Clone(tmp_path / "project")
-    fresh.dvc("remote", "add", "--local", "-d", "shared", str(remote))
-    fresh.dvc("pull", "--run-cache")
-    assert "Running stage" not in fresh.dvc("repro")
-    assert fresh.results() == done.results()
-    fresh.run("coattail", "sync")
-    assert {run.info.run_name for run in fresh.runs("candidate")} == set(candidates(fresh.params()))
-    assert len(fresh.runs("parent")) == 1
-    assert "already" in fresh.run("coattail", "sync")
-    assert len(fresh.runs("parent")) == 1
-
-
-def test_results_of_a_variant_that_is_gone_do_not_linger(copy):
-    yaml = YAML()
-    path = copy.folder / "params.yaml"
-    content = yaml.load(path.read_text())
-    gone = next(iter(content["rerank"]))
-    content["rerank"] = {}
-    with open(path, "w") as file:
-        yaml.dump(content, file)
-    copy.dvc("repro")
-    assert not (copy.folder / "data" / "ranked" / gone).exists()
-    assert not (copy.folder / "metrics" / f"{gone}.json").exists()
-    assert "Running stage" not in copy.dvc("repro")
-
-
-def test_a_queue_takes_ranges_and_lists(copy):
-    copy.dvc(
-        *("exp", "run", "--queue", "-S", "train_linear.dismec.C=range(0.5,2,0.5)"),
-        *("-S", "+train_linear.dismec.weighting=none,pw"),
-    )
-    assert copy.dvc("queue", "status").count("Queued") == 6
-    copy.dvc("queue", "remove", "--all")
-
-
-def test_tuning_leaves_the_best_on_validation_as_an_ordinary_experiment(copy):
-    before = copy.results()
-    words = ("tune", "dismec", "--over", "C=0.01,3", "--over", "weighting=none", "--trials", "2")
-    output = copy.run("coattail", *words)
-    assert "made experiment tune-dismec-best" in output
-    assert copy.results() == before, "the workspace stays as it was"
-    assert copy.run("git", "status", "--porcelain") == ""
-    scores = {
-        float(run.data.params["C"]): run.data.metrics["valid_psp_at_5"]
-        for run in copy.runs("trial")
-    }
-    best = max(scores, key=scores.get)
-    found = json.loads(copy.run("coattail", "compare", "HEAD", "tune-dismec-best", "--json"))
-    assert {row["source"] for row in found} == {"HEAD", "tune-dismec-best"}
-    (run,) = [
-        run
-        for run in copy.runs("candidate")
-        if (run.info.run_name, run.data.tags["pipeline"]) == ("dismec", "tune-dismec-best")
-    ]
-    assert float(run.data.params["train_linear.C"]) == best
-    assert "there is already experiment" in copy.run("coattail", *words)
-    copy.dvc("exp", "apply", "tune-dismec-best")
-    assert copy.params()["train_linear"]["dismec"]["C"] == best

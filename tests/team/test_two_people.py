@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from coattail.pipeline import outputs
 from tests import services
 from tests.project import Clone, stage_sources, tiny_project
 
@@ -146,7 +147,7 @@ def test_two_people_share_runs_results_and_bytes(ann, bob):
     assert made["preprocess"] == hers.data.tags["git.commit"]
     # She runs his experiment herself, without his cache, and gets his bytes.
     ann.clone.run("git", "pull", "-q", "--rebase", "origin", "HEAD")
-    ann.clone.dvc("repro", "--no-run-cache")
+    ann.clone.dvc("repro", "--no-run-cache", "evaluate")
     assert ann.clone.results() == bob.clone.results()
 
 
@@ -181,8 +182,9 @@ def test_a_server_that_dies_in_the_middle_of_a_run_has_all_of_it_in_the_end(team
     stage.wait_for((data / "at-200").exists)
     # The pipeline goes on without it, to the end.
     assert "coattail sync" in clone.dvc("repro")
-    published = json.loads((data / "published.json").read_text())
-    assert published["parent_run_id"] is None
+    journal = clone.folder / ".dvc" / "tmp" / "coattail" / "journal"
+    publication = journal / f"{outputs.md5(data / 'published.json')}.json"
+    assert json.loads(publication.read_text())["parent_run_id"] is None
     assert "dismec" in clone.run("coattail", "leaderboard")
     team.server.start()
     (data / "go-200").touch()

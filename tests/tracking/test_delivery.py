@@ -159,8 +159,8 @@ def test_a_failed_stage_is_delivered_with_its_reason(project, server, monkeypatc
 
 def test_delivery_to_a_server_that_is_still_away_keeps_everything(project, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    run_stage("download")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    run_stage("download")
     with pytest.raises(tracking.store.TrackingError, match=r"127\.0\.0\.1:9"):
         deliver()
     assert len(delivery.waiting()) == 1

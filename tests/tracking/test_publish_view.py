@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,12 +27,13 @@ STARTED, ENDED = 1_000_000, 1_012_345
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
+def store(tmp_path, monkeypatch, empty_store):
     monkeypatch.chdir(tmp_path)
     for name in ("MLFLOW_TRACKING_URI", "DVC_EXP_NAME", "MLFLOW_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     Path("params.yaml").write_text(json.dumps(PARAMS))
+    shutil.copy(empty_store, "mlflow.db")
     return Store("toy")
 
 

@@ -37,13 +37,14 @@ class Toy(Params):
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(tmp_path, monkeypatch, empty_store):
     """A folder with git, params.yaml and an empty store of its own."""
     monkeypatch.chdir(tmp_path)
     for name in ("MLFLOW_TRACKING_URI", "DVC_EXP_NAME", "DVC_EXP_BASELINE_REV", "MLFLOW_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     Path("params.yaml").write_text(json.dumps(PARAMS))
+    shutil.copy(empty_store, "mlflow.db")
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
     for words in (["init", "-q"], ["add", "params.yaml"], ["commit", "-qm", "start"]):
         subprocess.run([*git, *words], check=True)
@@ -301,6 +302,7 @@ def test_open_parents_are_found(project):
 
 
 def test_four_processes_find_one_parent_and_lose_nothing(project):
+    Path("mlflow.db").unlink()  # whoever comes first makes the tables
     code = (
         "import sys; from coattail import tracking\n"
         "with tracking.stage('train_linear', sys.argv[1], None) as run:\n"

@@ -28,10 +28,12 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 class TextContract(ModelContract):
     settings: ClassVar[dict[str, Any]]
+    encoder: ClassVar[str]
 
-    @pytest.fixture(autouse=True)
-    def _encoder(self, encoder: str) -> None:
-        self.encoder = encoder
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _encoder(cls, encoder: str) -> None:
+        cls.encoder = encoder
 
     def uses(self, model: Any, folder: Path) -> list[Callable[[], Any]]:
         more = [lambda: model.explain("w1 w2", [0]), lambda: model.pieces("w1 w2")]

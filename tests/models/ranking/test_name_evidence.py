@@ -86,7 +86,7 @@ def test_any_name_and_text_give_shares_between_none_and_all(names, text):
 
 # --- learned -------------------------------------------------------------------------------------
 
-LABELS, TEXTS = 60, 1200
+LABELS, TEXTS = 60, 600
 
 
 def world(seed: int = 0):
@@ -108,9 +108,16 @@ def reranker(names: list[str], **settings) -> Reranker:
     return Reranker(RerankParams(**params), names)
 
 
-def test_what_a_name_is_worth_is_learned():
+@pytest.fixture(scope="module")
+def learned() -> Reranker:
+    """Fitted on the world, for the tests that only ask."""
     base, Y, counts, q, texts, names = world()
-    model = reranker(names).fit(base, Y, counts, q, texts)
+    return reranker(names).fit(base, Y, counts, q, texts)
+
+
+def test_what_a_name_is_worth_is_learned(learned):
+    base, Y, _, _, texts, _ = world()
+    model = learned
     ranked = model.predict(base, 20, texts)
     # Of a text's three labels those on the list of twenty come first, all of them.
     listed = true_places(base, Y).sum(axis=1)
@@ -123,12 +130,11 @@ def test_what_a_name_is_worth_is_learned():
     assert model.learned_.base.p_at_1 < 10
 
 
-def test_save_and_load_agree_and_one_text_is_ranked_as_among_many(tmp_path):
-    base, Y, counts, q, texts, names = world()
-    model = reranker(names).fit(base, Y, counts, q, texts)
-    model.save(tmp_path / "model")
+def test_save_and_load_agree_and_one_text_is_ranked_as_among_many(learned, tmp_path):
+    base, _, _, _, texts, _ = world()
+    learned.save(tmp_path / "model")
     again = Reranker.load(tmp_path / "model")
-    all_at_once = model.predict(base, 10, texts)
+    all_at_once = learned.predict(base, 10, texts)
     alone = again.predict(TopK(base.labels[7:8], base.scores[7:8], base.kind), 10, texts[7:8])
     np.testing.assert_array_equal(alone.labels[0], all_at_once.labels[7])
     np.testing.assert_allclose(alone.scores[0], all_at_once.scores[7], rtol=1e-6)
@@ -140,18 +146,17 @@ def test_names_also_calibrate_a_ranking_whose_weights_are_fixed():
     assert true_places(model.predict(base, 1, texts), Y).mean() > 0.6  # 3 of 60 listed by chance
 
 
-def test_without_texts_or_names_it_says_what_is_missing():
+def test_without_texts_or_names_it_says_what_is_missing(learned):
     base, Y, counts, q, texts, names = world()
     with pytest.raises(DataError, match="reads the texts themselves"):
         reranker(names).fit(base, Y, counts, q)
     with pytest.raises(DataError, match="59 names for 60 labels"):
         reranker(names[:-1]).fit(base, Y, counts, q, texts)
-    model = reranker(names).fit(base, Y, counts, q, texts)
     with pytest.raises(DataError, match="reads the texts themselves"):
-        model.predict(base, 5)
+        learned.predict(base, 5)
     plain = Reranker(RerankParams(base="b"), names)
     assert not plain.reads_texts
-    assert model.reads_texts
+    assert learned.reads_texts
 
 
 def test_very_many_texts_are_thinned_out(monkeypatch):
@@ -159,7 +164,7 @@ def test_very_many_texts_are_thinned_out(monkeypatch):
     found = Names(names).evidence(texts, base.labels)
     hits = true_places(base, Y)
     frequency = counts / 2
-    monkeypatch.setattr("coattail.models.ranking.calibration.NAMES_TEXTS", 400)
+    monkeypatch.setattr("coattail.models.ranking.calibration.NAMES_TEXTS", 200)
     some = Calibration("names").fit(base, hits, frequency, found)
     every_third = TopK(base.labels[::3], base.scores[::3], base.kind)
     same = Calibration("names").fit(every_third, hits[::3], frequency, found[::3])
