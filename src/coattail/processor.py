@@ -22,9 +22,10 @@ HELD = "COATTAIL_PROCESSOR"
 SETTINGS = {
     # numpy's and scipy's BLAS: kernels, blocks and threads decide the order of sums.
     "OPENBLAS_CORETYPE": "Haswell",
+    "OPENBLAS_L2_SIZE": "512",
     "OPENBLAS_NUM_THREADS": "1",
     # numpy: other sorts break ties otherwise, other exponentials round otherwise. AVX2 is left out,
-    # too, since emulators do its sorting wrongly, and only what can be compared is certain.
+    # too: under emulation its sorting failed, and only what can be compared is certain.
     "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
     # Our kernels: a sum in lanes adds in the order of their number.
     "NUMBA_CPU_NAME": "haswell",
