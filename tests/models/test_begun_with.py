@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from coattail import __version__, processor
+from coattail import __version__
 from coattail.arrays import Ragged
 from coattail.config import Params
 from coattail.models import begun_with
@@ -68,15 +68,6 @@ def test_what_changed_is_named_param_by_param(monkeypatch: pytest.MonkeyPatch) -
     assert changed(after, before) == ["params.C", "labels", "tree"]
     monkeypatch.setattr(begun_with, "FORMAT", begun_with.FORMAT + 1)
     assert changed(before, inputs(Settings(), {"labels": Y, "vectors": None})) == ["format"]
-
-
-def test_what_was_begun_on_this_processor_does_not_go_on_for_any(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv(processor.HELD, raising=False)
-    native = inputs(Settings(), {})
-    monkeypatch.setenv(processor.HELD, "any")
-    assert changed(native, inputs(Settings(), {})) == ["processor"]
 
 
 def test_code_is_the_version_of_the_package_until_a_stage_says_more(

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coattail import __version__, processor
+from coattail import __version__
 from coattail.files import atomic_file
 
 log = logging.getLogger("coattail")
@@ -42,8 +42,7 @@ def code() -> str:
 def inputs(params: Any, things: Mapping[str, Any]) -> Inputs:
     """Digests of all that a fit depends on; every field of ``params`` (pydantic) has its own."""
     fields = {f"params.{name}": value for name, value in params.model_dump(mode="json").items()}
-    bits = "any" if processor.held() else "native"
-    everything = {"format": FORMAT, "code": code(), "processor": bits, **fields, **things}
+    everything = {"format": FORMAT, "code": code(), **fields, **things}
     return {name: digest(thing) for name, thing in everything.items()}
 
 
