@@ -137,10 +137,13 @@ def _device() -> Iterator[Finding]:
 
 def _waiting() -> Iterator[Finding]:
     """Runs that a store which was away has not got yet."""
-    from coattail.tracking.delivery import waiting
+    from coattail.tracking import courier
+    from coattail.tracking.outbox import waiting
 
     count = len(waiting())
-    if count:
+    if count and courier.at_work():
+        yield Finding("ok", f"{count} runs are on their way to MLflow")
+    elif count:
         what = f"{count} runs were made while the MLflow store was away and are kept here"
         yield Finding("note", what, "show them when it is back: coattail sync")
 

@@ -52,6 +52,12 @@ def address() -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root() / 'mlflow.db'}"
 
 
+def mark() -> str:
+    """A short name of the store and of who writes to it, for names of files."""
+    who = os.environ.get("MLFLOW_TRACKING_USERNAME", "")
+    return hashlib.sha256(f"{without_password(address())} {who}".encode()).hexdigest()[:8]
+
+
 def without_password(uri: str) -> str:
     """An address as it may be shown: ``http://ann@host`` for ``http://ann:secret@host``."""
     return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1@", uri)
@@ -165,7 +171,13 @@ class Store:
             conditions.append(f"attributes.status {'=' if finished else '!='} 'FINISHED'")
         return next(iter(self.search(*conditions, most=1)), None)
 
-    def parent(self, tags: dict[str, str], params: dict[str, Any], key: str | None = None) -> str:
+    def parent(
+        self,
+        tags: dict[str, str],
+        params: dict[str, Any],
+        key: str | None = None,
+        started: int | None = None,
+    ) -> str:
         """The unfinished parent of this pipeline execution, made if there is none."""
         key = key or pipeline_key()
         with self.lock():
@@ -175,8 +187,8 @@ class Store:
                 if run.info.status != "RUNNING":
                     self.client.update_run(run_id, status="RUNNING")
                 return run_id
-            name = os.environ.get("DVC_EXP_NAME") or f"repro-{tags.get('git.commit', '')[:7]}"
-            run_id = self.create(name, "parent", None, tags | {KEY: key})
+            name = tags.get("dvc.experiment") or f"repro-{tags.get('git.commit', '')[:7]}"
+            run_id = self.create(name, "parent", None, tags | {KEY: key}, started)
         self.params(run_id, params)
         return run_id
 
