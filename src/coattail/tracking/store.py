@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
-from coattail.config import PARAMS, read_yaml
+from coattail.config import PARAMS, parse_yaml, read_yaml
 from coattail.errors import TrackingError
 from coattail.pipeline.stage_result import flatten
-from coattail.tracking.record import Point, git_tags, now
+from coattail.tracking.record import Point, git, now
 
 log = logging.getLogger("coattail")
 
@@ -77,7 +77,7 @@ def pipeline_key() -> str:
     state = [
         json.dumps(tracked_params(), sort_keys=True, default=str),
         dvc.read_text(encoding="utf-8") if dvc.exists() else "",
-        git_tags()["git.commit"],
+        git("rev-parse", "HEAD") or "none",
     ]
     return f"repro:{hashlib.sha256(chr(0).join(state).encode()).hexdigest()[:16]}:{place}"
 
@@ -275,14 +275,22 @@ def dataset_name() -> str:
 
 def data_hash() -> str | None:
     """DVC's hash of data/features (else data/raw) as dvc.lock has it now."""
-    if not Path("dvc.lock").exists():
-        return None
-    stages = read_yaml("dvc.lock").get("stages", {})
     for stage, path in (("preprocess", "data/features"), ("download", "data/raw")):
-        for out in stages.get(stage, {}).get("outs", []):
+        for out in locked(stage).get("outs", []):
             if out.get("path") == path:
                 return str(out.get("md5"))
     return None
+
+
+def locked(stage: str, lock: Path = Path("dvc.lock")) -> dict[str, Any]:
+    """What dvc.lock has of a stage. Only its lines are parsed: all of them take 60 ms."""
+    if not lock.exists():
+        return {}
+    text = lock.read_text(encoding="utf-8")
+    block = re.search(rf"^  {re.escape(stage)}:\n(?:    .*\n|\n)+", text, re.MULTILINE)
+    stages = parse_yaml(block[0], lock) if block else parse_yaml(text, lock).get("stages", {})
+    found: dict[str, Any] = stages.get(stage) or {}
+    return found
 
 
 def outages() -> tuple[type[Exception], ...]:
