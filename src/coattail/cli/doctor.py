@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from coattail.pipeline.leftovers import leftovers
 from coattail.team.finding import Finding
 
 ENOUGH_GB = 5
+NO_GPU = Finding("note", "no GPU in use: train_deep and transfer run on the CPU, and slower")
 
 
 def examine() -> Iterator[Finding]:
@@ -122,6 +124,9 @@ def _device() -> Iterator[Finding]:
     from coattail.pipeline.runner import settings
 
     wanted = settings().device
+    if wanted in ("auto", "cpu") and not _may_have_gpu():
+        yield NO_GPU
+        return
     try:
         from coattail.models.deep.device import resolve
 
@@ -130,9 +135,15 @@ def _device() -> Iterator[Finding]:
         yield Finding("problem", str(error), "set device: auto in params.yaml")
         return
     if device == "cpu":
-        yield Finding("note", "no GPU in use: train_deep and transfer run on the CPU, and slower")
+        yield NO_GPU
     else:
         yield Finding("ok", f"deep stages run on {device}")
+
+
+def _may_have_gpu() -> bool:
+    """Whether a driver is there: torch, which knows for sure, takes a second to load."""
+    drivers = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+    return sys.platform != "linux" or any(Path(driver).exists() for driver in drivers)
 
 
 def _waiting() -> Iterator[Finding]:

@@ -195,9 +195,7 @@ def _shallow(root: Path) -> bytes:
 FETCH = "import sys; from dvc.repo import Repo; Repo('.').fetch(revs=sys.argv[1:], workspace=False)"
 """`dvc fetch` of one commit, which the command cannot do; `dvc exp apply` needs the files."""
 
-DELIVER = (
-    "from coattail.tracking import delivery, store; delivery.deliver(store.open_store)"
-)
+DELIVER = "from coattail.tracking import delivery, store; delivery.deliver(store.open_store)"
 """`coattail sync` without the results, which are not there."""
 
 

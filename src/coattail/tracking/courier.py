@@ -7,6 +7,7 @@ outbox keeps what is not shown, for the next courier, publish or `coattail sync`
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import subprocess
@@ -194,6 +195,7 @@ def work() -> set[Path]:
 
 
 def main() -> None:
+    gc.set_threshold(50_000, 20, 100)  # as in the cli: importing MLflow makes no garbage
     start_logging()
     new = True
     while new:
@@ -204,4 +206,3 @@ def main() -> None:
             return
         # A stage that came just before the lock was free has called nobody.
         new = bool({*outbox.running(), *outbox.ended()} - left)
-
