@@ -108,7 +108,7 @@ def test_a_stage_that_is_killed_without_a_word_ends_as_killed(project):  # noqa:
 
 
 class Deadly:
-    """A client whose process is killed at one of its calls, before or after the store has done it."""
+    """A client whose process is killed at one of its calls, before or after the store did it."""
 
     def __init__(self, client, at: int, after: bool) -> None:
         self.client, self.left, self.after = client, at, after

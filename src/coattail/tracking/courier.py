@@ -84,8 +84,8 @@ class Courier:
 
     def look(self) -> bool:
         """Show what is new; whether there was anything to do."""
-        if time.monotonic() < self._rest_until:
-            return False
+        if time.monotonic() < self._rest_until or not outbox.folder().exists():
+            return False  # a queued experiment's folder goes with the experiment
         began = time.monotonic()
         try:
             with delivery.turn():
@@ -136,8 +136,8 @@ class Courier:
                     break
         if failed and not busy:
             raise failed[0][1]
-        for path, error in failed:
-            self._leave(path, error)
+        for path, reason in failed:
+            self._leave(path, reason)
         return busy
 
     def _finish(self, path: Path) -> bool:
