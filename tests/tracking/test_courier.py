@@ -189,6 +189,20 @@ def test_each_store_has_its_own_courier(project, monkeypatch):  # noqa: F811
     assert [run.info.run_name for run in stage_run("FINISHED")] == ["download"]
 
 
+def test_a_second_courier_goes_on_with_the_run_of_the_first(project):  # noqa: F811
+    with tracking.stage("train_deep", "x", Toy()) as run:
+        run.log({"loss": 0.5}, step=1)
+        run.flush()
+        assert Courier().look()
+        run.log({"loss": 0.25}, step=2)
+        run.flush()
+        Courier().look()
+        (seen,) = stage_run("RUNNING")
+        assert losses(seen) == [0.5, 0.25]
+    Courier().look()
+    assert [losses(one) for one in stage_run("FINISHED")] == [[0.5, 0.25]]
+
+
 def test_a_record_of_an_older_coattail_is_still_delivered(project):  # noqa: F811
     bare = RunRecord("download", None, {}, 1, 2, "FINISHED", tags={"dataset": "toy"}, key="repro:1")
     bare.save(outbox.folder() / "bare.json")

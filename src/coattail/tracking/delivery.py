@@ -93,7 +93,7 @@ def own_run(store: Store, record: RunRecord) -> Any | None:
     """The run that shows this record already; doubles left by lost answers are removed."""
     if record.run_id and store.knows(record.run_id):
         return store.client.get_run(record.run_id)
-    if not record.known:
+    if record.status == "FINISHED" and not record.known:
         return _same_result(store, record)
     found = store.search(f"tags.`{UID}` = '{record.uid}'", f"tags.`{KIND}` = 'stage'")
     ended = [run for run in found if run.info.status in ENDED]
