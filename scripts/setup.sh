@@ -27,11 +27,22 @@ free_gb=$(( $(df -Pk . | awk 'NR == 2 {print $4}') / 1024 / 1024 ))
 
 echo "coattail: setting up $VENV with $("$PYTHON" --version) (a few minutes, once)"
 [ -x "$VENV/bin/python" ] || "$PYTHON" -m venv "$VENV"
-install=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check)
-# torch first and with its own dependencies: its GPU builds bring libraries that the lock cannot name.
-"${install[@]}" --constraint requirements.lock torch==2.13.0 2> >(grep -v '^WARNING: Location' >&2)
-"${install[@]}" --no-deps --requirement requirements.lock 2> >(grep -v '^WARNING: Location' >&2)
-"${install[@]}" --no-deps --no-build-isolation --editable . 2> >(grep -v '^WARNING: Location' >&2)
+install() {
+  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "$@" 2> >(grep -v '^WARNING: Location' >&2)
+}
+# pip unpacks on one core. Both halves of the lock, which without dependencies have nothing in common, are of about the same size.
+install --no-deps --requirement <(grep '^[a-r]' requirements.lock) &
+half=$!
+install --no-deps --requirement <(grep '^[^a-r#]' requirements.lock) || { kill "$half" 2>/dev/null || true; fail "the packages of requirements.lock could not be installed"; }
+wait "$half" || fail "the packages of requirements.lock could not be installed"
+# With its own dependencies: torch's GPU builds bring libraries that the lock cannot name.
+install --constraint requirements.lock "$(grep '^torch==' requirements.lock)"
+install --no-deps --no-build-isolation --editable .
+# Bytecode of what the pipeline opens, rather than of 40,000 files; what is opened later follows by itself.
+"$VENV/bin/python" -c 'import torch, torch.nn.functional, scipy.stats, numba, matplotlib.figure' &
+half=$!
+"$VENV/bin/python" -c 'import dvc.cli, dvc.repo, dvc.commands.repro, mlflow.pyfunc, mlflow.store.tracking.sqlalchemy_store'
+wait "$half"
 rm -f "$VENV"/.coattail-*
 touch "$stamp"
 echo "coattail: $VENV is ready"

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,12 @@ class Clone:
         return MlflowClient(f"sqlite:///{self.folder}/mlflow.db")
 
     def runs(self, kind: str) -> list:
+        """Runs that MLflow shows, once the courier has nothing more to carry."""
+        left = self.folder / ".dvc/tmp/coattail/undelivered"
+        end = time.monotonic() + 120
+        while any(left.glob("*.json")):
+            assert time.monotonic() < end, f"runs wait in {left}"
+            time.sleep(0.1)
         experiment = self.client.get_experiment_by_name("demo")
         return self.client.search_runs(
             [experiment.experiment_id], f"tags.`coattail.kind` = '{kind}'", max_results=500

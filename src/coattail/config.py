@@ -28,10 +28,18 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """A YAML mapping as plain Python values."""
     path = Path(path)
     try:
-        content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        return parse_yaml(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError:
         raise ConfigError(f"{path} is missing; run from the project's root") from None
-    except (YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+
+
+def parse_yaml(text: str, path: Path) -> dict[str, Any]:
+    """The text of ``path``, or a mapping out of it, as plain Python values."""
+    try:
+        content = YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: wanted a mapping of sections, got {type(content).__name__}")

@@ -81,6 +81,29 @@ def test_the_whole_pipeline_runs_and_every_stage_and_candidate_is_in_mlflow(done
     assert all(run.data.tags["device"] for run in deep)
 
 
+HELD = ROOT / "tests" / "repository" / "store_of_old.json"
+"""Names of all that the store held of two candidates when every stage still wrote to it itself."""
+
+
+def test_the_store_holds_all_that_it_held_when_stages_wrote_to_it_themselves(done):
+    for name, held in json.loads(HELD.read_text()).items():
+        kind, _, run_name = name.partition(" ")
+        runs = [run for run in done.runs(kind) if kind == "parent" or run.info.run_name == run_name]
+        (run,) = runs
+        assert run.info.status == "FINISHED", name
+        assert set(held["params"]) <= set(run.data.params), name
+        assert set(held["metrics"]) <= set(run.data.metrics), name
+        assert set(held["tags"]) <= set(run.data.tags), name
+        assert held["data"] == [one.dataset.name for one in run.inputs.dataset_inputs], name
+        for key in run.data.metrics:
+            points = len(done.client.get_metric_history(run.info.run_id, key))
+            assert points == held["metrics"].get(key, points), (name, key)
+        for path in held["files"]:
+            folder, _, _ = path.rpartition("/")
+            there = done.client.list_artifacts(run.info.run_id, folder or None)
+            assert path in {one.path for one in there}, (name, path)
+
+
 def test_a_second_repro_runs_nothing_and_makes_no_run(done):
     before = len(done.runs("stage"))
     output = done.dvc("repro")

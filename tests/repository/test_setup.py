@@ -99,3 +99,33 @@ def test_a_ready_environment_is_left_alone(machine):
     (clone / ".venv" / f".coattail-{stamp.strip()}").touch()
     done = setup(machine)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_every_package_of_the_lock_is_installed_by_one_of_the_two_halves(machine):
+    clone, tools = machine
+    python(tools, "python3", "3.11")
+    (clone / ".venv" / "bin").mkdir(parents=True)
+    noting = clone / ".venv" / "bin" / "python"
+    noting.write_text(
+        "#!/usr/bin/env bash\n"
+        'for word in "$@"; do [[ $word == /dev/fd/* ]] && cat "$word" >> asked; done\nexit 0\n'
+    )
+    noting.chmod(noting.stat().st_mode | stat.S_IEXEC)
+    done = setup(machine)
+    assert done.returncode == 0, done.stderr
+    lock = (clone / "requirements.lock").read_text().splitlines()
+    asked = (clone / "asked").read_text().splitlines()
+    assert sorted(asked) == sorted(line for line in lock if not line.startswith("#"))
+
+
+def test_a_half_that_fails_stops_the_setup_and_leaves_no_stamp(machine):
+    clone, tools = machine
+    python(tools, "python3", "3.11")
+    (clone / ".venv" / "bin").mkdir(parents=True)
+    failing = clone / ".venv" / "bin" / "python"
+    failing.write_text('#!/usr/bin/env bash\n[[ "$*" == *--requirement* ]] && exit 1\nexit 0\n')
+    failing.chmod(failing.stat().st_mode | stat.S_IEXEC)
+    done = setup(machine)
+    assert done.returncode == 1
+    assert "could not be installed" in done.stderr
+    assert not list((clone / ".venv").glob(".coattail-*"))

@@ -18,7 +18,8 @@ import requests
 
 from coattail import tracking
 from coattail.pipeline import result_params
-from coattail.tracking import delivery, journal, store
+from coattail.tracking import courier, journal, outbox, store
+from coattail.tracking.courier import Courier
 from coattail.tracking.publishing import gather
 from coattail.tracking.publishing.publish import publish
 from coattail.tracking.store import KIND, Store
@@ -27,6 +28,7 @@ from tests.tracking.test_stage_runs import (
     PARAMS,
     STAGES,
     Toy,
+    deliver,
     everything,
     kinds,
     left_by,
@@ -72,7 +74,13 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A folder with git and params.yaml; each test has its own experiment on the server."""
+    """A folder with git and params.yaml; each test has its own experiment on the server.
+
+    No courier comes: `deliver` and `Courier.look` carry when a test says so.
+    """
+    monkeypatch.setattr(courier, "call", lambda: None)
+    monkeypatch.setattr(courier, "REST", 0)
+    monkeypatch.setattr(courier, "LEAST_REST", 0)
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith(("MLFLOW_", "DVC_EXP")):
@@ -87,10 +95,6 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def deliver() -> int:
-    return delivery.deliver(store.open_store)
-
-
 def values(opened: Store, run_id: str, key: str = "loss") -> list[float]:
     return [point.value for point in opened.client.get_metric_history(run_id, key)]
 
@@ -103,6 +107,7 @@ def test_a_server_killed_in_the_middle_and_back_has_the_whole_run_once(
     project, server, monkeypatch
 ):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url)
+    carrier = Courier()
     with tracking.stage("train_deep", "x", Toy()) as run:
         for step in range(60):
             if step == 20:
@@ -110,8 +115,11 @@ def test_a_server_killed_in_the_middle_and_back_has_the_whole_run_once(
             if step == 40:
                 server.start()
             run.log({"loss": 100.0 - step, "norm": step / 8}, step)
+            if step % 4 == 0:
+                carrier.look()
         run.metrics({"size": 7})
-    assert not delivery.waiting()
+    carrier.look()
+    assert not outbox.waiting()
     opened = Store(project.name)
     (found,) = stage_runs(opened)
     assert found.info.status == "FINISHED"
@@ -129,7 +137,7 @@ def test_a_server_away_for_the_whole_run_gets_it_later_once(project, server, mon
     record = left_by("train_deep@x")
     assert record.run_id is None
     assert len(record.history) == 30
-    assert len(delivery.waiting()) == 1
+    assert len(outbox.waiting()) == 1
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url)
     assert deliver() == 1
     opened = Store(project.name)
@@ -163,7 +171,7 @@ def test_delivery_to_a_server_that_is_still_away_keeps_everything(project, monke
     run_stage("download")
     with pytest.raises(tracking.store.TrackingError, match=r"127\.0\.0\.1:9"):
         deliver()
-    assert len(delivery.waiting()) == 1
+    assert len(outbox.waiting()) == 1
 
 
 @contextmanager
@@ -209,9 +217,12 @@ def losing_answers(server: Server, lost: set[int]):
 def test_answers_that_get_lost_double_nothing(project, server, monkeypatch, lost):
     with losing_answers(server, lost) as url:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
+        carrier = Courier()
         with tracking.stage("train_deep", "x", Toy()) as run:
             for step in range(8):
                 run.log({"loss": float(step)}, step)
+                carrier.look()
+        carrier.look()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url)
     deliver()
     opened = Store(project.name)
@@ -220,17 +231,18 @@ def test_answers_that_get_lost_double_nothing(project, server, monkeypatch, lost
     assert values(opened, found.info.run_id) == [float(step) for step in range(8)]
 
 
-def test_a_server_that_hangs_is_left_alone(project, monkeypatch):
+def test_a_server_that_hangs_holds_up_no_stage_and_is_left_alone(project, monkeypatch, caplog):
     with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
-        monkeypatch.setattr(delivery, "HANGING", 0.5)
-        monkeypatch.setattr(delivery, "REST", 1000)
+        monkeypatch.setattr(courier, "REST", 1000)
+        carrier = Courier()
         for address in ("download", "preprocess", "build_plt@flat"):
             name, _, variant = address.partition("@")
             with tracking.stage(name, variant or None, Toy()) as run:
-                for step in range(50):
+                for step in range(5):
                     run.log({"loss": float(step)}, step)
+                    assert not carrier.look()
         silent.setblocking(False)
         calls = 0
         with suppress(BlockingIOError):
@@ -238,7 +250,8 @@ def test_a_server_that_hangs_is_left_alone(project, monkeypatch):
                 silent.accept()[0].close()
                 calls += 1
     assert calls == 1
-    assert len(delivery.waiting()) == 3
+    assert len(outbox.waiting()) == 3
+    assert "the MLflow store fails" in caplog.text
 
 
 def test_patience_is_ours_unless_the_user_has_set_it(project, monkeypatch):

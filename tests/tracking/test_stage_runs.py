@@ -8,20 +8,24 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from coattail import tracking
 from coattail.config import Params
+from coattail.errors import TrackingError
 from coattail.models.deep.training import curve
 from coattail.pipeline.candidates import candidates
 from coattail.pipeline.stage_result import StageResult, flatten, place
 from coattail.report import terminal
-from coattail.tracking import delivery, executions, journal
+from coattail.tracking import courier, delivery, executions, journal, outbox
 from coattail.tracking.publishing.publish import Shown, open_parents, publish
 from coattail.tracking.record import RunRecord, git_tags
-from coattail.tracking.store import KIND, Store, data_hash, pipeline_key
+from coattail.tracking.store import KIND, Store, data_hash, open_store, pipeline_key
 
 PARAMS = {
     "dataset": {"name": "toy"},
@@ -38,7 +42,8 @@ class Toy(Params):
 
 @pytest.fixture
 def project(tmp_path, monkeypatch, empty_store):
-    """A folder with git, params.yaml and an empty store of its own."""
+    """A folder with git, params.yaml, an empty store of its own, and no courier but `deliver`."""
+    monkeypatch.setattr(courier, "call", lambda: None)
     monkeypatch.chdir(tmp_path)
     for name in ("MLFLOW_TRACKING_URI", "DVC_EXP_NAME", "DVC_EXP_BASELINE_REV", "MLFLOW_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
@@ -55,7 +60,21 @@ def run_stage(address: str, **metrics: float) -> RunRecord:
     name, _, variant = address.partition("@")
     with tracking.stage(name, variant or None, Toy()) as run:
         run.metrics(metrics)
+    with suppress(TrackingError):  # the store is away in some tests
+        deliver()
     return left_by(address)
+
+
+def deliver() -> int:
+    return delivery.deliver(open_store)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
+    """The courier is a process of its own: what it does is there a little later."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.05)
 
 
 def left_by(address: str) -> RunRecord:
@@ -100,6 +119,7 @@ def test_a_result_holds_what_another_run_repeats_and_its_journal_the_rest(projec
             run.found(calibration="plain")
             run.note(device="cpu")
         written.append(path.read_bytes())
+    deliver()
     assert written[0] == written[1]
     result = StageResult.load(path)
     assert result.metrics == {"weights": 3}
@@ -187,6 +207,7 @@ def test_a_stage_is_a_child_run_with_params_metrics_and_environment(project):
         run.log({"loss": 0.25}, step=2)
         run.metrics({"weights": 10})
         run.note(device="cpu")
+    deliver()
     record = left_by("train_linear@dismec")
     store = Store("toy")
     child = store.client.get_run(record.run_id)
@@ -237,6 +258,7 @@ def test_a_failing_stage_leaves_the_reason_and_no_record_and_is_resumed(project)
 
     with pytest.raises(ValueError, match="gone"):
         fail()
+    deliver()
     assert not Path("data/runs/train_linear@dismec.json").exists()
     store = Store("toy")
     failed = next(run for run in everything(store) if run.data.tags[KIND] == "stage")
@@ -313,6 +335,7 @@ def test_four_processes_find_one_parent_and_lose_nothing(project):
         for i in range(4)
     ]
     assert [worker.wait(timeout=900) for worker in workers] == [0] * 4
+    wait_for(lambda: not outbox.waiting())
     store = Store("toy")
     assert kinds(store) == ["parent"] + ["stage"] * 4
     for run in everything(store):

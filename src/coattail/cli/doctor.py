@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 
-from coattail import processor
+from coattail import cores, processor
 from coattail.config import read_yaml
 from coattail.errors import CoattailError, ConfigError
 from coattail.pipeline.candidates import candidates
@@ -18,6 +19,7 @@ from coattail.pipeline.leftovers import leftovers
 from coattail.team.finding import Finding
 
 ENOUGH_GB = 5
+NO_GPU = Finding("note", "no GPU in use: train_deep and transfer run on the CPU, and slower")
 
 
 def examine() -> Iterator[Finding]:
@@ -139,6 +141,9 @@ def _device() -> Iterator[Finding]:
     from coattail.pipeline.runner import settings
 
     wanted = settings().device
+    if wanted in ("auto", "cpu") and not _may_have_gpu():
+        yield NO_GPU
+        return
     try:
         from coattail.models.deep.device import resolve
 
@@ -147,7 +152,7 @@ def _device() -> Iterator[Finding]:
         yield Finding("problem", str(error), "set device: auto in params.yaml")
         return
     if device == "cpu":
-        yield Finding("note", "no GPU in use: train_deep and transfer run on the CPU, and slower")
+        yield NO_GPU
     else:
         yield Finding("ok", f"deep stages run on {device}")
 
@@ -157,8 +162,8 @@ def _processor() -> Iterator[Finding]:
     from coattail.pipeline.runner import settings
 
     wanted = settings()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    here = f"{processor.name()}, {processor.capability()}, {wanted.threads or cores} threads"
+    threads = wanted.threads or cores.available()
+    here = f"{processor.name()}, {processor.capability()}, {threads} threads"
     if wanted.processor == "native":
         given = " ".join(f"{name}={value}" for name, value in processor.settings().items())
         told = f"environment: {given}" if given else "nothing set in the environment"
@@ -170,12 +175,21 @@ def _processor() -> Iterator[Finding]:
         yield Finding("ok", f"processor: any ({here}); stages set {told}")
 
 
+def _may_have_gpu() -> bool:
+    """Whether a driver is there: torch, which knows for sure, takes a second to load."""
+    drivers = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+    return sys.platform != "linux" or any(Path(driver).exists() for driver in drivers)
+
+
 def _waiting() -> Iterator[Finding]:
     """Runs that a store which was away has not got yet."""
-    from coattail.tracking.delivery import waiting
+    from coattail.tracking import courier
+    from coattail.tracking.outbox import waiting
 
     count = len(waiting())
-    if count:
+    if count and courier.at_work():
+        yield Finding("ok", f"{count} runs are on their way to MLflow")
+    elif count:
         what = f"{count} runs were made while the MLflow store was away and are kept here"
         yield Finding("note", what, "show them when it is back: coattail sync")
 

@@ -21,6 +21,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +30,7 @@ from coattail.errors import CoattailError, ConfigError
 from coattail.files import atomic_file
 from coattail.pipeline import outputs
 from coattail.pipeline.pointing import own_standing
-from coattail.tracking import journal
-from coattail.tracking.delivery import outbox
+from coattail.tracking import journal, outbox
 from coattail.tracking.publishing.gather import PUBLISHED
 from coattail.tracking.record import git_tags
 from coattail.tracking.store import address, dataset_name, open_store
@@ -199,6 +199,9 @@ def _shallow(root: Path) -> bytes:
 FETCH = "import sys; from dvc.repo import Repo; Repo('.').fetch(revs=sys.argv[1:], workspace=False)"
 """`dvc fetch` of one commit, which the command cannot do; `dvc exp apply` needs the files."""
 
+DELIVER = "from coattail.tracking import delivery, store; delivery.deliver(store.open_store)"
+"""`coattail sync` without the results, which are not there."""
+
 
 def receive(result: Finished, fetch: bool) -> None:
     """Take an experiment into this repository, and keep what MLflow missed of it."""
@@ -209,7 +212,7 @@ def receive(result: Finished, fetch: bool) -> None:
         commit = _git(Path.cwd(), "bundle", "list-heads", path).split()[0]
     if fetch:
         _run(Path.cwd(), [sys.executable, "-c", FETCH, commit], None, True)
-    for place, texts in ((outbox(), result.undelivered), (journal.folder(), result.journal)):
+    for place, texts in ((outbox.folder(), result.undelivered), (journal.folder(), result.journal)):
         for name, text in texts.items():
             with atomic_file(place / Path(name).name) as path:
                 path.write_text(text)
@@ -231,7 +234,12 @@ def run_one(task: Task) -> Finished:
         else:
             _dvc(clone, "checkout", "--force", env=env, fail=False)
         sets = [word for one in task.overrides for word in ("-S", one)]
-        _dvc(clone, "exp", "run", "-n", task.name, *sets, env=env)
+        try:
+            _dvc(clone, "exp", "run", "-n", task.name, *sets, env=env)
+        except CoattailError:
+            # Why it failed belongs in MLflow, too, and the folder goes now.
+            _run(clone, [sys.executable, "-c", DELIVER], env, fail=False)
+            raise
         if task.remote:
             _dvc(clone, "push", "--run-cache", env=env)
         own = clone / ".dvc" / "tmp" / "coattail"
@@ -251,7 +259,11 @@ def run_one(task: Task) -> Finished:
 
 
 def _texts(folder: Path) -> dict[str, str]:
-    return {path.name: path.read_text() for path in folder.glob("*.json")}
+    texts = {}
+    for path in folder.glob("*.json"):
+        with suppress(FileNotFoundError):  # it is delivered in this moment
+            texts[path.name] = path.read_text()
+    return texts
 
 
 def _clone(task: Task, clone: Path) -> Path:

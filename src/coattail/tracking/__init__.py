@@ -16,7 +16,7 @@ from coattail.config import Params
 from coattail.pipeline import outputs
 from coattail.pipeline.stage_result import Logged
 from coattail.tracking import journal
-from coattail.tracking.delivery import Line
+from coattail.tracking.line import Line
 from coattail.tracking.record import Point, RunRecord, environment_tags, now
 from coattail.tracking.store import RESULT, data_hash, dataset_name, pipeline_key, user_name
 from coattail.tracking.trial_line import TrialLine
@@ -40,7 +40,7 @@ class StageRun:
         self._flushed = time.monotonic()
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Numbers along the way (loss, validation figures); they reach MLflow as they happen."""
+        """Numbers along the way (loss, validation figures); they reach MLflow within seconds."""
         time_now = now()
         self.record.history += [Point(k, float(v), step, time_now) for k, v in values.items()]
         if time.monotonic() - self._flushed > FLUSH_SECONDS:
@@ -68,11 +68,13 @@ class StageRun:
         self._line.send()
 
     def finish(self, status: str) -> None:
-        """Close the run in MLflow, or keep its record until `coattail sync` can."""
+        """End the run, here and in MLflow; what was computed enters the journal."""
         record = self.record
         record.status, record.ended = status, now()
         record.tags |= record.facts
         record.metrics.setdefault("seconds", record.seconds)
+        if status == "FINISHED" and not self.of_trial:
+            journal.keep(record)  # first, for the courier notes there where it has shown the run
         self._line.close()
 
 
@@ -111,8 +113,6 @@ def stage(name: str, variant: str | None, params: Params | None) -> Iterator[Sta
     result = record.result()
     record.tags[RESULT] = result.md5
     run.finish("FINISHED")
-    if not run.of_trial:
-        journal.keep(record)
     result.save()
     numbers = ", ".join(f"{key} {value:g}" for key, value in list(record.metrics.items())[:6])
     log.info("%s: done in %.1f s%s", record.address, record.seconds, numbers and f"; {numbers}")

@@ -2,141 +2,65 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from coattail.errors import CoattailError
-from coattail.files import atomic_file
 from coattail.pipeline.stage_result import is_timing
-from coattail.tracking import journal
-from coattail.tracking.record import Point, RunRecord
-from coattail.tracking.store import (
-    KIND,
-    QUICK,
-    RESULT,
-    UID,
-    Store,
-    address,
-    open_store,
-    outages,
-    pipeline_key,
-    root,
-    tracked_params,
-    unused,
-)
+from coattail.tracking import journal, outbox
+from coattail.tracking.outbox import Parcel
+from coattail.tracking.record import Point, RunRecord, now
+from coattail.tracking.store import KIND, QUICK, RESULT, UID, Store, open_store, outages, unused
 
 log = logging.getLogger("coattail")
 
 ENDED = ("FINISHED", "FAILED", "KILLED")
-REST = 10  # after a failure the store is left alone for so many times what the failure took
-HANGING = 5.0  # seconds: a server that took longer to fail is not just restarting
+OWN = ("stage", "dvc.stage", "data.md5")
+"""Tags of a stage that its pipeline's run does not share."""
 
 
-class Line:
-    """A stage's way to the store while it runs: what cannot be sent waits and is tried again.
-
-    Nothing here raises or takes more than about a tenth of the stage's time, so training goes on
-    whatever the server does.
-    """
-
-    def __init__(self, record: RunRecord) -> None:
-        self.record = record
-        self._store: Store | None = None
-        self._started = False
-        self._sent = 0  # points of the history that the store has
-        self._rest_until = time.monotonic() + _rest_of_others()
-        self._failed = False
-
-    def start(self) -> None:
-        """Open the store and the run; also tried again by the calls below."""
-        self._try("starting the run", self._start)
-
-    def send(self) -> None:
-        """Send the points that were logged since the last time."""
-        self._try("logging metrics", self._send)
-
-    def close(self) -> None:
-        """Complete the run; a record that the store did not take is kept for `coattail sync`."""
-        if self._rest_until - time.monotonic() < HANGING:
-            self._rest_until = 0.0
-        if not self._try("closing the run", self._close):
-            keep(self.record)
-
-    def _start(self) -> Store:
-        record = self.record
-        if self._store is None:
-            self._store = Store(record.tags["dataset"], QUICK)
-        if not self._started:
-            _begin(self._store, record)
-            self._started = True
-        return self._store
-
-    def _send(self) -> None:
-        store, upto = self._start(), len(self.record.history)
-        store.metrics(str(self.record.run_id), self.record.history[self._sent : upto])
-        self._sent = upto
-
-    def _close(self) -> None:
-        self._send()
-        store, record = self._start(), self.record
-        _end(store, str(record.run_id), record)
-        if record.status != "FINISHED" and record.parent_run_id:
-            _fail_parent(store, record.parent_run_id, record)
-
-    def _try(self, what: str, action: Callable[[], object]) -> bool:
-        began = time.monotonic()
-        if began < self._rest_until:
-            return False
-        try:
-            action()
-        except Exception as error:
-            spent = time.monotonic() - began
-            self._rest_until = time.monotonic() + REST * spent
-            if spent > HANGING:
-                _away().parent.mkdir(parents=True, exist_ok=True)
-                _away().write_text(address())
-            if not self._failed:
-                reason = str(error).strip().split("\n")[0][:300]
-                log.warning("tracking: %s failed (%s); it is kept and sent later", what, reason)
-            self._failed = True
-            return False
-        if self._failed:
-            log.info("tracking: the store answers again")
-        self._failed = False
-        return True
+# --- a run on its way ----------------------------------------------------------------------------
 
 
-def _away() -> Path:
-    return root() / ".dvc" / "tmp" / "coattail" / "store-away"
-
-
-def _rest_of_others() -> float:
-    """Seconds to leave a server alone that hung in another process a moment ago."""
-    try:
-        same = _away().read_text() == address()
-        age = time.time() - _away().stat().st_mtime
-    except OSError:
-        return 0.0
-    return max(0.0, 60.0 - age) if same and age >= 0 else 0.0
-
-
-# --- one record into one run ---------------------------------------------------------------------
-
-
-def _begin(store: Store, record: RunRecord) -> None:
-    """The run of a stage that starts now, under the parent of this pipeline execution."""
-    own = {"stage", "dvc.stage", "data.md5"}
-    shared = {key: value for key, value in record.tags.items() if key not in own}
-    record.parent_run_id = store.parent(shared, tracked_params(), record.key or pipeline_key())
+def begin(store: Store, parcel: Parcel) -> None:
+    """The run of a stage, made if it is not there, under the parent of its pipeline execution."""
+    record = parcel.record
     run = own_run(store, record)  # an earlier try may have made it and lost the answer
-    record.run_id = run.info.run_id if run else _create(store, record, record.parent_run_id, {})
+    if run is not None:
+        record.run_id = run.info.run_id
+        record.parent_run_id = run.data.tags.get("mlflow.parentRunId")
+        return
+    record.parent_run_id = _parent(store, parcel)
+    with store.lock():  # two processes may have the same record
+        run = own_run(store, record)
+        record.run_id = run.info.run_id if run else _create(store, record, record.parent_run_id, {})
     _describe(store, str(record.run_id), record)
+
+
+def finish(store: Store, parcel: Parcel, sent: int = 0) -> None:
+    """Make the store show all of a run that has ended; ``sent`` points of it are there already."""
+    record = parcel.record
+    begin(store, parcel)
+    shown = store.client.get_run(record.run_id).info
+    if (shown.status, shown.end_time) != (record.status, record.ended):
+        store.metrics(str(record.run_id), record.history[sent:])
+        _end(store, str(record.run_id), record)
+    if record.status != "FINISHED":
+        _fail_parent(store, str(record.parent_run_id), record)
+
+
+def _parent(store: Store, parcel: Parcel) -> str:
+    """The run of the pipeline execution that was going on when a stage began."""
+    record = parcel.record
+    last = store.find_parent(record.key, finished=True)
+    if last is not None and last.info.end_time > record.started:
+        return str(last.info.run_id)  # the record comes late
+    shared = {key: value for key, value in record.tags.items() if key not in OWN}
+    return store.parent(shared, parcel.params, record.key, record.started)
 
 
 def _create(store: Store, record: RunRecord, parent: str, tags: dict[str, str]) -> str:
@@ -158,7 +82,9 @@ def _end(store: Store, run_id: str, record: RunRecord) -> None:
 
 
 def _fail_parent(store: Store, parent: str, record: RunRecord) -> None:
-    # The next repro finds this parent by its key and goes on with it.
+    # The next repro finds this parent by its key and goes on with it; one that has done so stays.
+    if store.client.get_run(parent).info.status == "FINISHED":
+        return
     store.tags(parent, {"failure": f"{record.name}: {record.tags['failure']}"})
     store.finish(parent, record.status, record.ended)
 
@@ -167,7 +93,7 @@ def own_run(store: Store, record: RunRecord) -> Any | None:
     """The run that shows this record already; doubles left by lost answers are removed."""
     if record.run_id and store.knows(record.run_id):
         return store.client.get_run(record.run_id)
-    if not record.known:
+    if record.status == "FINISHED" and not record.known:
         return _same_result(store, record)
     found = store.search(f"tags.`{UID}` = '{record.uid}'", f"tags.`{KIND}` = 'stage'")
     ended = [run for run in found if run.info.status in ENDED]
@@ -252,56 +178,58 @@ def complete(store: Store, record: RunRecord, parent: str) -> tuple[str, str]:
     return run_id, parent
 
 
-# --- records that wait ---------------------------------------------------------------------------
+# --- runs that wait ------------------------------------------------------------------------------
 
 
-def outbox() -> Path:
-    """Records that no store has taken yet; in the project itself, also for queued experiments."""
-    return root() / ".dvc" / "tmp" / "coattail" / "undelivered"
-
-
-def keep(record: RunRecord) -> None:
-    path = outbox() / f"{record.uid}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as temporary:
-        temporary.write_text(json.dumps(asdict(record), indent=1, sort_keys=True) + "\n")
-
-
-def waiting() -> list[Path]:
-    """Kept records, oldest first."""
-    dated = []
-    for path in outbox().glob("*.json"):
-        with suppress(FileNotFoundError):  # another process delivers it right now
-            dated.append((path.stat().st_mtime_ns, path))
-    return [path for _, path in sorted(dated)]
+def turn() -> FileLock:
+    """Held by whoever delivers: a courier, publish or sync."""
+    outbox.folder().mkdir(parents=True, exist_ok=True)
+    return FileLock(outbox.folder().parent / "delivery.lock", timeout=120)
 
 
 def deliver(open_store: Callable[[str], Store]) -> int:
-    """Send every kept record, in order; return how many. A record leaves when it is shown."""
+    """Send every run that has ended, in order; return how many. One leaves when it is shown."""
     stores: dict[str, Store] = {}
     count = 0
-    for path in waiting():
-        try:
-            if not path.exists():
-                continue  # another process was quicker
-            record = RunRecord.load(path)
-        except CoattailError as error:
-            log.warning("tracking: %s; left where it is", error)
-            continue
-        experiment = record.tags.get("dataset", "unnamed")
-        if experiment not in stores:
-            stores[experiment] = open_store(experiment)
-        _deliver(stores[experiment], record)
-        path.unlink(missing_ok=True)
-        count += 1
+    with turn():
+        for live in outbox.running():
+            bury(live)
+        for path in outbox.ended():
+            try:
+                parcel = outbox.load(path)
+            except CoattailError as error:
+                log.warning("tracking: %s; left where it is", error)
+                continue
+            experiment = parcel.record.tags.get("dataset", "unnamed")
+            if experiment not in stores:
+                stores[experiment] = open_store(experiment)
+            finish(stores[experiment], parcel)
+            close(path, parcel)
+            count += 1
     return count
 
 
-def _deliver(store: Store, record: RunRecord) -> None:
-    parent, known = record.parent_run_id, store.find_parent(record.key, finished=None)
-    if not parent or not store.knows(parent):
-        parent = str(known.info.run_id) if known else store.parent(record.tags, {}, record.key)
-    complete(store, record, parent)
-    running = store.client.get_run(parent).info.status == "RUNNING"
-    if record.status != "FINISHED" and running:
-        _fail_parent(store, parent, record)
+def close(path: Path, parcel: Parcel) -> None:
+    """A run that is shown leaves the outbox, and the journal learns where it is shown."""
+    journal.learn(parcel.record)
+    path.unlink(missing_ok=True)
+    path.with_suffix(".live").unlink(missing_ok=True)
+
+
+def bury(live: Path) -> None:
+    """End the run of a stage that was killed without a word."""
+    if outbox.is_alive(live) or live.with_suffix(".json").exists():
+        return
+    try:
+        seen = outbox.Live(live)
+        seen.read()
+    except FileNotFoundError:  # it has ended properly in this moment
+        return
+    except CoattailError as error:
+        log.warning("tracking: %s", error)
+    else:
+        record = seen.parcel.record
+        record.status, record.ended = "KILLED", now()
+        record.tags["failure"] = "the process ended without a word: killed, or out of memory"
+        outbox.keep(seen.parcel)
+    live.unlink(missing_ok=True)

@@ -31,6 +31,13 @@ def keep(record: RunRecord) -> None:
     record.save(entry(record.result().md5))
 
 
+def learn(record: RunRecord) -> None:
+    """Note in which runs of MLflow a record is shown, if its entry is not of a newer run."""
+    path = entry(record.result().md5)
+    if path.exists() and RunRecord.load(path).uid == record.uid:
+        record.save(path)
+
+
 def record_of(result: StageResult) -> RunRecord:
     """The run that made a result; without its circumstances if this project does not know them."""
     path = entry(result.md5)

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coattail.config import read_yaml
 from coattail.tracking.record import RunRecord, environment_tags, git
-from coattail.tracking.store import data_hash, user_name
+from coattail.tracking.store import data_hash, locked, user_name
 
 STAGE = "lineage."
 """A candidate has one such tag per stage that made it: ``lineage.train_linear/dismec``."""
@@ -72,11 +71,8 @@ def computed(tags: Mapping[str, str]) -> str:
 
 def locked_outs(address: str, lock: Path = Path("dvc.lock")) -> dict[str, str]:
     """DVC's md5 of every output of a stage; the result of the stage itself is left out."""
-    if not lock.exists():
-        return {}
-    stage = read_yaml(lock).get("stages", {}).get(address, {})
     return {
         one["path"]: str(one.get("md5"))
-        for one in stage.get("outs", [])
+        for one in locked(address, lock).get("outs", [])
         if not one["path"].startswith("data/runs/")
     }

@@ -106,13 +106,20 @@ class RunRecord:
     @staticmethod
     def load(path: Path) -> RunRecord:
         try:
-            content = json.loads(path.read_text())
-            content["history"] = [Point(**point) for point in content["history"]]
-            content.setdefault("uid", content.get("run_id") or path.name)  # records of old
-            return RunRecord(**content)
+            return RunRecord.of(json.loads(path.read_text()), path)
         except FileNotFoundError:
             raise DataError(f"{path} is missing") from None
-        except (ValueError, TypeError, KeyError) as error:
+        except ValueError as error:
+            raise DataError(f"{path} is not a run record ({error})") from None
+
+    @staticmethod
+    def of(content: dict[str, Any], path: Path) -> RunRecord:
+        """A record as it was read from ``path``."""
+        try:
+            content = content | {"history": [Point(**point) for point in content["history"]]}
+            content.setdefault("uid", content.get("run_id") or path.name)  # records of old
+            return RunRecord(**content)
+        except (TypeError, KeyError, AttributeError) as error:
             raise DataError(f"{path} is not a run record ({error})") from None
 
 

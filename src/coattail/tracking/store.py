@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
-from coattail.config import PARAMS, read_yaml
+from coattail.config import PARAMS, parse_yaml, read_yaml
 from coattail.errors import TrackingError
 from coattail.pipeline.stage_result import flatten
-from coattail.tracking.record import Point, git_tags, now
+from coattail.tracking.record import Point, git, now
 
 log = logging.getLogger("coattail")
 
@@ -58,6 +58,12 @@ def unused() -> bool:
     return place.startswith("sqlite:///") and not Path(place.removeprefix("sqlite:///")).exists()
 
 
+def mark() -> str:
+    """A short name of the store and of who writes to it, for names of files."""
+    who = os.environ.get("MLFLOW_TRACKING_USERNAME", "")
+    return hashlib.sha256(f"{without_password(address())} {who}".encode()).hexdigest()[:8]
+
+
 def without_password(uri: str) -> str:
     """An address as it may be shown: ``http://ann@host`` for ``http://ann:secret@host``."""
     return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1@", uri)
@@ -77,7 +83,7 @@ def pipeline_key() -> str:
     state = [
         json.dumps(tracked_params(), sort_keys=True, default=str),
         dvc.read_text(encoding="utf-8") if dvc.exists() else "",
-        git_tags()["git.commit"],
+        git("rev-parse", "HEAD") or "none",
     ]
     return f"repro:{hashlib.sha256(chr(0).join(state).encode()).hexdigest()[:16]}:{place}"
 
@@ -171,7 +177,13 @@ class Store:
             conditions.append(f"attributes.status {'=' if finished else '!='} 'FINISHED'")
         return next(iter(self.search(*conditions, most=1)), None)
 
-    def parent(self, tags: dict[str, str], params: dict[str, Any], key: str | None = None) -> str:
+    def parent(
+        self,
+        tags: dict[str, str],
+        params: dict[str, Any],
+        key: str | None = None,
+        started: int | None = None,
+    ) -> str:
         """The unfinished parent of this pipeline execution, made if there is none."""
         key = key or pipeline_key()
         with self.lock():
@@ -181,8 +193,8 @@ class Store:
                 if run.info.status != "RUNNING":
                     self.client.update_run(run_id, status="RUNNING")
                 return run_id
-            name = os.environ.get("DVC_EXP_NAME") or f"repro-{tags.get('git.commit', '')[:7]}"
-            run_id = self.create(name, "parent", None, tags | {KEY: key})
+            name = tags.get("dvc.experiment") or f"repro-{tags.get('git.commit', '')[:7]}"
+            run_id = self.create(name, "parent", None, tags | {KEY: key}, started)
         self.params(run_id, params)
         return run_id
 
@@ -269,14 +281,22 @@ def dataset_name() -> str:
 
 def data_hash() -> str | None:
     """DVC's hash of data/features (else data/raw) as dvc.lock has it now."""
-    if not Path("dvc.lock").exists():
-        return None
-    stages = read_yaml("dvc.lock").get("stages", {})
     for stage, path in (("preprocess", "data/features"), ("download", "data/raw")):
-        for out in stages.get(stage, {}).get("outs", []):
+        for out in locked(stage).get("outs", []):
             if out.get("path") == path:
                 return str(out.get("md5"))
     return None
+
+
+def locked(stage: str, lock: Path = Path("dvc.lock")) -> dict[str, Any]:
+    """What dvc.lock has of a stage. Only its lines are parsed: all of them take 60 ms."""
+    if not lock.exists():
+        return {}
+    text = lock.read_text(encoding="utf-8")
+    block = re.search(rf"^  {re.escape(stage)}:\n(?:    .*\n|\n)+", text, re.MULTILINE)
+    stages = parse_yaml(block[0], lock) if block else parse_yaml(text, lock).get("stages", {})
+    found: dict[str, Any] = stages.get(stage) or {}
+    return found
 
 
 def outages() -> tuple[type[Exception], ...]:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,22 +135,30 @@ def show(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")) 
 
     If the store is away, say so and leave it to `coattail sync`.
     """
+    # First, since the journal then knows where every stage is shown.
+    away = _outage_of(lambda: delivery.deliver(open_store))
     shown = gather(params, data, plots)
     text = contents(shown, data)
     shown = replace(shown, result=_md5(text))
-    try:
-        delivery.deliver(open_store)
-        facts = publish(open_store(shown.dataset), shown)
-    except outages() as error:
-        reason = str(error).strip().split("\n")[0][:300]
-        log.warning("publish: not shown in MLflow (%s)", reason)
+    facts = {"key": pipeline_key(), "made": made_now(shown.dataset), "parent_run_id": None}
+    away = away or _outage_of(lambda: facts.update(publish(open_store(shown.dataset), shown)))
+    if away:
+        log.warning("publish: not shown in MLflow (%s)", away)
         log.warning("publish: the results are complete; show them later with: coattail sync")
-        facts = {"key": pipeline_key(), "made": made_now(shown.dataset), "parent_run_id": None}
     journal.keep_publication(shown.result, facts)
     log.info("publish: champion: %s", shown.reason)
     for warning in shown.warnings:
         log.warning("publish: %s", warning)
     return text
+
+
+def _outage_of(action: Callable[[], object]) -> str:
+    """Do something with the store; why it could not be done, if the store is away."""
+    try:
+        action()
+    except outages() as error:
+        return str(error).strip().split("\n")[0][:300]
+    return ""
 
 
 def sync() -> str:

@@ -11,12 +11,12 @@ from typing import Any
 
 from coattail.pipeline.candidates import Candidate
 from coattail.pipeline.stage_result import flatten
-from coattail.tracking import executions
+from coattail.tracking import executions, outbox
 from coattail.tracking.delivery import complete
 from coattail.tracking.origin import STAGE, made_now, stage_origin
 from coattail.tracking.publishing import experiment_page
 from coattail.tracking.record import Point, RunRecord, git_edits, now
-from coattail.tracking.store import KIND, RESULT, Store, insist, pipeline_key, user_name
+from coattail.tracking.store import KIND, RESULT, UID, Store, insist, pipeline_key, user_name
 
 log = logging.getLogger("coattail")
 
@@ -301,9 +301,11 @@ def open_parents(store: Store) -> list[Any]:
 
 def close_stages(store: Store, parent: str) -> None:
     """Mark stages of a parent that were killed without a word, once nobody works on it."""
+    at_work = {path.stem for path in outbox.running() if outbox.is_alive(path)}
     for run in store.search(
         f"tags.`mlflow.parentRunId` = '{parent}'",
         f"tags.`{KIND}` = 'stage'",
         "attributes.status = 'RUNNING'",
     ):
-        store.finish(run.info.run_id, "KILLED")
+        if run.data.tags.get(UID) not in at_work:
+            store.finish(run.info.run_id, "KILLED")
