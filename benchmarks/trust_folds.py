@@ -16,7 +16,6 @@ from pathlib import Path
 from coattail.arrays import TopK
 from coattail.data.features import Features
 from coattail.evaluation.metrics import judge
-from coattail.labels.frequency import counts, inverse_propensity
 from coattail.models.ranking.ensemble import Ensemble, EnsembleParams, combine
 from coattail.models.ranking.rerank import Reranker
 from coattail.models.ranking.trade_off import RerankParams
@@ -35,9 +34,7 @@ class Corpus:
         self.data, self.features = data, Features(data / "features")
         self.Y = {split: self.features.Y(split) for split in ("valid", "test")}
         self.texts = {split: self.features.texts(split) for split in ("valid", "test")}
-        train = self.features.Y("train")
-        constants = self.features.propensity
-        self.train_q = inverse_propensity(counts(train), train.shape[0], *constants)
+        self.train_q = self.features.train_inverse_propensity
 
     def ranked(self, name: str) -> dict[str, TopK]:
         folder = self.data / "ranked" / name

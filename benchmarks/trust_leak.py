@@ -24,7 +24,6 @@ from coattail.arrays import TopK
 from coattail.config import read_yaml
 from coattail.data.features import Features, Split
 from coattail.evaluation import metrics
-from coattail.labels.frequency import counts, inverse_propensity
 from coattail.models.ranking.ensemble import Ensemble
 from coattail.models.ranking.rerank import Reranker
 from coattail.models.ranking.trade_off import RerankParams
@@ -70,13 +69,12 @@ class Workspace:
     def added(self, base: str, calibration: str) -> Leak:
         """A learned reranking that the workspace does not have."""
         params = RerankParams(base=base, strategy="learned", calibration=calibration)
-        features, train = self.features, self.features.Y("train")
+        features = self.features
         model = Reranker(params, features.label_names)
         valid, test = self.ranked(base, "valid"), self.ranked(base, "test")
         texts = {s: features.texts(s) if model.reads_texts else None for s in ("valid", "test")}
-        q = inverse_propensity(counts(train), train.shape[0], *features.propensity)
         known = features.Y("valid"), features.counts, features.inverse_propensity
-        model.fit(valid, *known, texts["valid"], q)
+        model.fit(valid, *known, texts["valid"], features.train_inverse_propensity)
         ranked = model.out_of_fold(valid.k), model.predict(test, test.k, texts["test"])
         seen = model.predict(valid, valid.k, texts["valid"])
         return self.leak(f"{base}/{calibration}", base, *ranked, seen)

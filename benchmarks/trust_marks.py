@@ -43,9 +43,7 @@ def read(data: Path, split: Split, blind: bool = True) -> Ratios:
     features = Features(data / "features")
     weights = features.inverse_propensity
     if split == "valid" and blind:
-        train = features.Y("train")
-        counts = frequency.counts(train)
-        weights = frequency.inverse_propensity(counts, train.shape[0], *features.propensity)
+        weights = features.train_inverse_propensity
     tail = features.bands == frequency.TAIL
     found: Ratios = {}
     for name in json.loads((data / "candidates.json").read_text())["candidates"]:

@@ -5,7 +5,6 @@ import logging
 from coattail import tracking
 from coattail.arrays import TopK
 from coattail.data.features import Features, Split
-from coattail.labels.frequency import counts, inverse_propensity
 from coattail.models.ranking.rerank import Reranker
 from coattail.models.ranking.trade_off import RerankParams
 from coattail.pipeline import runner
@@ -20,10 +19,8 @@ def main(variant: str) -> None:
         model = Reranker(params, features.label_names)
         valid, valid_texts = _ranked("valid", params, features, model)
         test, test_texts = _ranked("test", params, features, model)
-        train = features.Y("train")
-        q = inverse_propensity(counts(train), train.shape[0], *features.propensity)
         known = features.Y("valid"), features.counts, features.inverse_propensity
-        model.fit(valid, *known, valid_texts, q)
+        model.fit(valid, *known, valid_texts, features.train_inverse_propensity)
         model.out_of_fold(valid.k).save(f"data/ranked/{variant}/valid.npz")
         if params.refit:
             model.refit(features.counts)

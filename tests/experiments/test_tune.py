@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from coattail.arrays import TopK, save_csr
+from coattail.arrays import TopK, load_csr, save_csr
 from coattail.errors import ConfigError, DataError, ModelError
+from coattail.evaluation import metrics
 from coattail.evaluation.leaderboard import plain_text
 from coattail.experiments import search_plan, search_table, tune
+from coattail.labels.frequency import counts, inverse_propensity
 from coattail.tracking.store import KIND, Store
 
 TEXTS, LABELS = 40, 5
@@ -114,7 +116,9 @@ def toy(folder: Path) -> Path:
     labels = folder / "data" / "features" / "labels"
     true = sp.csr_matrix(np.eye(LABELS, dtype=np.float32)[np.arange(TEXTS) % LABELS])
     save_csr(labels / "valid", true)
+    save_csr(labels / "train", true[np.minimum(np.arange(3 * TEXTS) % 12, 10)])  # 0 is frequent
     np.save(labels / "inverse_propensity.npy", np.linspace(1, 2, LABELS))
+    (labels / "propensity.json").write_text('{"A": 0.55, "B": 1.5}')
     np.save(labels / "bands.npy", np.array([0, 0, 1, 1, 2], np.int8))
     (folder / "data" / "features" / "tfidf" / "train").mkdir(parents=True)
     (folder / "data" / "plt" / "flat").mkdir(parents=True)
@@ -209,6 +213,15 @@ def test_an_interrupted_search_goes_on_and_ends_like_one_that_was_not(project, t
     os.chdir(toy(tmp_path / "other"))
     assert drawn(search(["C=0.01..100:log"], 4)) == drawn(resumed)
     assert drawn(search(["C=0.01..100:log"], 4, seed=1))[1:] != drawn(resumed)[1:]
+
+
+def test_validation_is_judged_by_what_training_texts_alone_tell_of_propensities(project):
+    judge = search_plan.Judge(PARAMS)
+    top = TopK(np.zeros((TEXTS, 1), np.int32), np.zeros((TEXTS, 1), np.float32), "margin")
+    train = load_csr(project / "data" / "features" / "labels" / "train")
+    q = inverse_propensity(counts(train), train.shape[0], 0.55, 1.5)
+    by_hand = metrics.judge(top, judge.Y, q).ratio("psp", 1).percent
+    assert judge.score(top)["psp_at_1"] == pytest.approx(by_hand)
 
 
 def test_a_failed_trial_keeps_its_reason_and_the_others_go_on(project):

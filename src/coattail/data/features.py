@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from coattail.arrays import Ragged, load_csr, load_ragged, save_csr
 from coattail.errors import DataError
+from coattail.labels import frequency
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
@@ -100,6 +101,17 @@ class Features:
     @cached_property
     def inverse_propensity(self) -> NDArray[np.float64]:
         return _array(self.folder / "labels" / "inverse_propensity.npy")
+
+    @cached_property
+    def train_inverse_propensity(self) -> NDArray[np.float64]:
+        """By the counts of the training texts alone: what validation is judged with.
+
+        Counts of validation texts among them would tell which labels those texts have: labels that
+        they have would weigh less than among test texts.
+        """
+        train = self.Y("train")
+        counts, n = frequency.counts(train), int(train.shape[0])
+        return frequency.inverse_propensity(counts, n, *self.propensity)
 
     @cached_property
     def propensity(self) -> tuple[float, float]:

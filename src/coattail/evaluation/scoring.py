@@ -25,9 +25,7 @@ from coattail.labels.frequency import (
     BANDS,
     EDGES,
     bin_names,
-    counts,
     frequency_bin,
-    inverse_propensity,
 )
 from coattail.progress import progress
 
@@ -184,12 +182,8 @@ class _Truth:
     def __init__(self, features: Features, params: EvaluateParams) -> None:
         self.valid, self.test = features.Y("valid"), features.Y("test")
         self.weights, self.bands = features.inverse_propensity, features.bands
-        # Labels are counted in texts that are not scored. Validation texts among the counted ones
-        # would get smaller weights than test texts do, and a higher PSP (docs/metrics.md).
-        train = features.Y("train")
-        self.valid_weights = inverse_propensity(
-            counts(train), int(train.shape[0]), *features.propensity
-        )
+        # Labels are counted in texts that are not scored (docs/metrics.md).
+        self.valid_weights = features.train_inverse_propensity
         self.bin = frequency_bin(features.counts, params.bins)
         self.bin_names = bin_names(params.bins)
         self.complete = features.complete("test")

@@ -160,7 +160,7 @@ class Judge:
         section = content.get("evaluate") or {}
         self.params: EvaluateParams = parse(section, EvaluateParams, "params.yaml: evaluate")
         self.Y = features.Y("valid")
-        self.weights, self.bands = features.inverse_propensity, features.bands
+        self.weights, self.bands = features.train_inverse_propensity, features.bands
 
     def score(self, top: TopK) -> dict[str, float]:
         top = top.validate(self.Y.shape[1])
