@@ -16,6 +16,7 @@ HEAVY = {
 STAGES = {
     "code": set(),
     "candidates": set(),
+    "take_in": {"scipy"},
     "download": {"scipy"},
     "build_plt": {"scipy"},
     "augment_tails": {"scipy"},
@@ -26,7 +27,7 @@ STAGES = {
     "train_linear": {"scipy", "numba"},
     "ensemble": {"scipy", "numba"},
     "rerank": {"scipy", "numba"},
-    "train_deep": {"scipy", "torch"},
+    "train_deep": {"scipy", "numba", "torch"},
     "transfer": {"scipy", "numba", "torch"},
 }
 """Heavy libraries that a stage may have loaded when its own work begins."""

@@ -94,7 +94,7 @@ def pids_of_couriers(folder: Path) -> list[int]:
 
 def test_a_stage_that_is_killed_without_a_word_ends_as_killed(project):  # noqa: F811
     stage = start(STAGE)
-    wait_for(lambda: bool(outbox.running()))
+    wait_for(lambda: bool(outbox.running()) and bool(pids_of_couriers(project)))
     assert not outbox.waiting(), "it is at work"
     stage.kill()
     stage.wait()

@@ -7,7 +7,7 @@ import io
 import re
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import Comment, CommentedMap
@@ -15,7 +15,9 @@ from ruamel.yaml.comments import Comment, CommentedMap
 from coattail.config import PARAMS, read_yaml, suggestion
 from coattail.errors import ConfigError
 from coattail.files import atomic_file
-from coattail.pipeline.pointing import Own, point, settle
+
+if TYPE_CHECKING:  # it looks into files with libraries that a list of datasets can do without
+    from coattail.pipeline.pointing import Own
 
 CONF = Path("conf")
 SECTION = re.compile(r"^((?: |\w+: \{\}).*)\n(?=\w+:(?: +#| \{\}|$))", re.MULTILINE)
@@ -53,6 +55,7 @@ def merge(name: str, data: str | None, own: Own | None = None) -> tuple[str, str
 
     ``data`` is the folder or mirror that its files come from, ``own`` what was said of the folder.
     """
+    from coattail.pipeline.pointing import Own, point
     from coattail.pipeline.schema import check
 
     yaml = YAML()
@@ -162,6 +165,8 @@ def _diff(name: str, before: str, after: str) -> str:
 
 def use(name: str, data: str | None, own: Own | None = None) -> str:
     """Write the merged params.yaml; return the difference (empty: nothing changed)."""
+    from coattail.pipeline.pointing import settle
+
     before, after = merge(name, data, own)
     if before != after:
         with atomic_file(PARAMS) as path:
