@@ -125,8 +125,8 @@ def measure(wanted: set[str], place: Path) -> Iterator[tuple[str, Took]]:
     if "start" in wanted:
         yield "start", Took(statistics.median(_before_work(first, place)))
     commands = {
-        "tag": ("coattail", "tag", "a text of a few words"),
-        "tag-linear": ("coattail", "tag", "--candidate", "dismec", "a text of a few words"),
+        "tag": ("coattail", "tag", "Gefe lir kagler garis kenas stestus."),
+        "tag-linear": ("coattail", "tag", "--candidate", "dismec", "Gefe lir kagler garis kenas stestus."),
         "lineage": ("coattail", "lineage", "coattail-demo@champion"),
         "doctor": ("coattail", "doctor"),
         # Last: a stage by itself leaves the pipeline's run open, which doctor would call a problem.
