@@ -31,6 +31,8 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN_TEXTS = {"train": 500, "test": 200}
+KNOWN = "Gefe lir kagler garis kenas stestus."
+"""A text whose words the demo's candidates know."""
 WITHOUT_RUN = ("code", "candidates", "report", "publish")
 """Stages that open no run of their own; all others say when their own work begins."""
 
@@ -125,8 +127,8 @@ def measure(wanted: set[str], place: Path) -> Iterator[tuple[str, Took]]:
     if "start" in wanted:
         yield "start", Took(statistics.median(_before_work(first, place)))
     commands = {
-        "tag": ("coattail", "tag", "Gefe lir kagler garis kenas stestus."),
-        "tag-linear": ("coattail", "tag", "--candidate", "dismec", "Gefe lir kagler garis kenas stestus."),
+        "tag": ("coattail", "tag", KNOWN),
+        "tag-linear": ("coattail", "tag", "--candidate", "dismec", KNOWN),
         "lineage": ("coattail", "lineage", "coattail-demo@champion"),
         "doctor": ("coattail", "doctor"),
         # Last: a stage by itself leaves the pipeline's run open, which doctor would call a problem.
