@@ -3,11 +3,14 @@
     python benchmarks/trust_leak.py --workspace . --add dismec/boosted dismec-attentionxml/boosted
 
 A leak shows as a gain that only validation has. For every reranking and ensemble of a workspace,
-and for learned rerankings that `--add` names (base/calibration): the gain in nDCG@5 over the
-candidate it starts from, on validation and on test, and the gap between the two gains beside what
-chance alone gives it (95 %, two independent samples of texts). Gains are taken text by text, so
-validation texts that are easier than test texts do not count. The last column is the gap of a
-model that ranks the texts it was fitted on, which no candidate hands on.
+and for calibrations that `--add` names (base/calibration), by which the base is sorted again: the
+gain in nDCG@5 over the candidate it starts from, on validation and on test, and the gap between the
+two gains beside what chance alone gives it (95 %, two independent samples of texts). Gains are
+taken text by text, so validation texts that are easier than test texts do not count. The last
+column is the gap of a model that ranks the texts it was fitted on, which no candidate hands on.
+
+Where test texts are of another kind than validation texts, gains differ without any leak. So what
+`--add` names is also judged on validation and test texts pooled and divided again at random.
 """
 
 from __future__ import annotations
@@ -18,16 +21,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
+from trust_floors import Pool
 
 from coattail.arrays import TopK
 from coattail.config import read_yaml
 from coattail.data.features import Features, Split
 from coattail.evaluation import metrics
+from coattail.labels.frequency import counts
 from coattail.models.ranking.ensemble import Ensemble
 from coattail.models.ranking.rerank import Reranker
 from coattail.models.ranking.trade_off import RerankParams
 from coattail.pipeline.candidates import Candidate, candidates
+
+DIVISIONS = 3
 
 
 @dataclass(frozen=True)
@@ -66,11 +74,30 @@ class Workspace:
                 ranked = self.ranked(one.name, "valid"), self.ranked(one.name, "test")
                 yield self.leak(one.name, one.sources[0], *ranked, self._by_its_model(one))
 
+    def divided(self, base: str, calibration: str) -> NDArray[np.float64]:
+        """Mean gap by out-of-fold and by seen rankings, where chance alone divides the texts."""
+        pool, features = Pool(self.data), self.features
+        model = Reranker(_params(base, calibration), features.label_names)
+        top, gaps = pool.ranking(base), []
+        texts = features.texts("valid") + features.texts("test") if model.reads_texts else None
+        for a, b in pool.divisions(DIVISIONS):
+            counted = pool.counts + counts(pool.Y[a])
+            q, blind = pool.q(counted, pool.n_train + len(a)), pool.q(pool.counts, pool.n_train)
+            own, other = (None if texts is None else [texts[i] for i in part] for part in (a, b))
+            model.fit(top.rows(a), pool.Y[a], counted, q, own, blind)
+            ranked = model.out_of_fold(5), model.predict(top.rows(a), 5, own)
+            new = model.predict(top.rows(b), 5, other)
+            on_b = (_ndcg(new, pool.Y[b]) - _ndcg(top.rows(b), pool.Y[b])).mean()
+            on_a = [
+                (_ndcg(one, pool.Y[a]) - _ndcg(top.rows(a), pool.Y[a])).mean() for one in ranked
+            ]
+            gaps.append(np.array(on_a) - on_b)
+        return np.mean(gaps, axis=0)
+
     def added(self, base: str, calibration: str) -> Leak:
-        """A learned reranking that the workspace does not have."""
-        params = RerankParams(base=base, strategy="learned", calibration=calibration)
+        """The base sorted by a calibrated probability alone, which the workspace does not have."""
         features = self.features
-        model = Reranker(params, features.label_names)
+        model = Reranker(_params(base, calibration), features.label_names)
         valid, test = self.ranked(base, "valid"), self.ranked(base, "test")
         texts = {s: features.texts(s) if model.reads_texts else None for s in ("valid", "test")}
         known = features.Y("valid"), features.counts, features.inverse_propensity
@@ -88,9 +115,7 @@ class Workspace:
         return Leak(name, float(gains.mean()), float(tested.mean()), float(1.96 * spread), by_seen)
 
     def ndcg(self, topk: TopK, split: Split) -> NDArray[np.float64]:
-        """nDCG@5 of every text, percent."""
-        ratio = metrics.judge(topk, self.features.Y(split)).ratio("ndcg", 5)
-        return 100 * ratio.numerator / np.maximum(ratio.denominator, 1e-30)
+        return _ndcg(topk, self.features.Y(split))
 
     def _by_its_model(self, one: Candidate) -> TopK:
         """Validation as ranked by the model that learned from it."""
@@ -103,9 +128,19 @@ class Workspace:
         return model.predict(first, first.k, texts)
 
 
+def _params(base: str, calibration: str) -> RerankParams:
+    return RerankParams(base=base, strategy="power", power=0.0, calibration=calibration)
+
+
+def _ndcg(topk: TopK, Y: sp.csr_matrix) -> NDArray[np.float64]:
+    """nDCG@5 of every text, percent."""
+    ratio = metrics.judge(topk, Y).ratio("ndcg", 5)
+    return 100 * ratio.numerator / np.maximum(ratio.denominator, 1e-30)
+
+
 def show(folder: Path, added: list[str]) -> None:
     workspace = Workspace(folder)
-    wanted = (tuple(name.rsplit("/", 1)) for name in added)
+    wanted = [tuple(name.rsplit("/", 1)) for name in added]
     rows = [*workspace.leaks(), *(workspace.added(*one) for one in wanted)]
     print("| gain in nDCG@5 | validation | test | gap | chance | gap if it had seen them |")
     print("| --- " * 6 + "|")
@@ -113,6 +148,13 @@ def show(folder: Path, added: list[str]) -> None:
         gap = f"{row.gap:+.2f}" + (" (beyond chance)" if row.beyond_chance else "")
         gains = f"{row.valid:+.2f} | {row.test:+.2f}"
         print(f"| {row.name} | {gains} | {gap} | ±{row.chance:.2f} | {row.seen - row.test:+.2f} |")
+
+    if wanted:
+        print(f"\n| mean gap of {DIVISIONS} random divisions | out of fold | had it seen them |")
+        print("| --- " * 3 + "|")
+    for base, calibration in wanted:
+        honest, seen = workspace.divided(base, calibration)
+        print(f"| {base}/{calibration} | {honest:+.2f} | {seen:+.2f} |", flush=True)
 
 
 def main() -> None:
