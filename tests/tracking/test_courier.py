@@ -16,6 +16,7 @@ from coattail.tracking import courier, journal, outbox
 from coattail.tracking.courier import Courier
 from coattail.tracking.record import RunRecord
 from coattail.tracking.store import KIND, Store
+from tests.tracking.fragile import Fragile
 from tests.tracking.test_stage_runs import (
     Toy,
     deliver,
@@ -107,34 +108,15 @@ def test_a_stage_that_is_killed_without_a_word_ends_as_killed(project):  # noqa:
     assert again.parent_run_id == run.data.tags["mlflow.parentRunId"]
 
 
-class Deadly:
-    """A client whose process is killed at one of its calls, before or after the store did it."""
-
-    def __init__(self, client, at: int, after: bool) -> None:
-        self.client, self.left, self.after = client, at, after
-
-    def __getattr__(self, name: str):
-        method = getattr(self.client, name)
-
-        def call(*args, **kwargs):
-            self.left -= 1
-            if self.left == 0 and not self.after:
-                os.kill(os.getpid(), signal.SIGKILL)
-            result = method(*args, **kwargs)
-            if self.left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return result
-
-        return call
-
-
 def carried_by_a_process_that_dies(at: int, after: bool) -> bool:
     """Whether it lived to the end, because there was no such call any more."""
     pid = os.fork()
     if pid == 0:
         carrier = Courier()
         store = Store("toy")
-        store.client = Deadly(store.client, at, after)
+        store.client = Fragile(
+            store.client, at, after, lambda: os.kill(os.getpid(), signal.SIGKILL)
+        )
         carrier._stores["toy"] = store
         carrier.look()
         os._exit(0)

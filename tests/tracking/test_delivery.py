@@ -24,6 +24,7 @@ from coattail.tracking.publishing import gather
 from coattail.tracking.publishing.publish import publish
 from coattail.tracking.store import KIND, Store
 from tests import services
+from tests.tracking.fragile import Fragile
 from tests.tracking.test_stage_runs import (
     PARAMS,
     STAGES,
@@ -264,25 +265,8 @@ def test_patience_is_ours_unless_the_user_has_set_it(project, monkeypatch):
     assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "77"
 
 
-class Fragile:
-    """A client that breaks at one call, before or after the store has done it."""
-
-    def __init__(self, client, at: int, after: bool) -> None:
-        self.client, self.left, self.after = client, at, after
-
-    def __getattr__(self, name: str):
-        method = getattr(self.client, name)
-
-        def call(*args, **kwargs):
-            self.left -= 1
-            if self.left == 0 and not self.after:
-                raise ConnectionError("gone")
-            result = method(*args, **kwargs)
-            if self.left == 0:
-                raise ConnectionError("gone")
-            return result
-
-        return call
+def gone() -> None:
+    raise ConnectionError("gone")
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -292,7 +276,7 @@ def test_publish_that_breaks_anywhere_is_completed_by_the_next_one(project, monk
     at = 1
     while True:
         broken = Store("toy")
-        broken.client = Fragile(broken.client, at, after)
+        broken.client = Fragile(broken.client, at, after, gone)
         try:
             publish(broken, toy, key=f"try:{at}")
             break

@@ -21,12 +21,7 @@ from coattail.data.features import Features
 from coattail.errors import ConfigError, DataError
 from coattail.evaluation import bootstrap, champion, metrics, simultaneous
 from coattail.files import atomic_file, atomic_folder
-from coattail.labels.frequency import (
-    BANDS,
-    EDGES,
-    bin_names,
-    frequency_bin,
-)
+from coattail.labels.frequency import BANDS, EDGES, bin_names, frequency_bin
 from coattail.progress import progress
 
 Row = dict[str, Any]

@@ -16,11 +16,15 @@ from coattail.errors import ConfigError, DataError, ModelError
 from coattail.evaluation import metrics
 from coattail.labels.frequency import inverse_propensity
 from coattail.models.ranking.rerank import Reranker, apply, label_weights
-from coattail.models.ranking.trade_off import RerankParams, learn
+from coattail.models.ranking.trade_off import RerankParams, Validation
 
 
 def params(**settings):
     return RerankParams(base="base", **settings)
+
+
+def learn(*known):
+    return Validation(*known).learn()
 
 
 def top(labels, scores, kind="probability"):

@@ -12,7 +12,7 @@ from coattail.arrays import TopK, best_first
 from coattail.evaluation import metrics
 from coattail.models.ranking.calibration import true_places
 from coattail.models.ranking.rerank import Reranker
-from coattail.models.ranking.trade_off import RerankParams, learn
+from coattail.models.ranking.trade_off import RerankParams, Validation
 from coattail.models.ranking.walk import Lists, mixed, with_first
 
 LABELS = 30
@@ -73,8 +73,8 @@ def test_with_integer_scores_learning_judges_the_very_lists_that_are_given(kind)
 def test_hits_on_labels_that_are_dropped_do_not_count():
     Y = sp.csr_matrix(np.array([[1, 1, 0, 0]], np.float32))
     top = TopK(np.array([[1, 0]], np.int32), np.array([[0.9, 0.1]], np.float32))
-    learned = learn(
-        *(top, Y, np.array([2, 1, 3, 3]), np.ones(4)), RerankParams(base="b", strategy="learned")
-    )  # label 1 is in validation only
+    wanted = RerankParams(base="b", strategy="learned")
+    counts = np.array([2, 1, 3, 3])  # label 1 is in validation only
+    learned = Validation(top, Y, counts, np.ones(4), wanted).learn()
     assert learned.base.p_at_5 == pytest.approx(40)
     assert learned.powers[0].p_at_5 == pytest.approx(20)

@@ -98,8 +98,7 @@ class Reranker(Fitted):
     ) -> Reranker:
         """From the base's ranking of the validation texts.
 
-        Arguments as for `learn`, and q of the training texts alone, by which validation texts are
-        ranked and judged; where it is not given it is read off the other.
+        Arguments as for `Validation`, and the texts for calibrations that read names.
         """
         if self.names_ and len(self.names_.names) != Y.shape[1]:
             raise DataError(

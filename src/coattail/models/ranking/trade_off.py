@@ -2,9 +2,9 @@
 
 Ranking by ``q_l * P(y_l | x)`` maximises PSP@k when the probabilities are calibrated, and ranking
 by ``((1 - t) + t q_l) * P(y_l | x)`` maximises a mixture of precision and PSP, so ``t`` walks along
-the best trade-off between them. `learn` calibrates, walks that path (with its own ``t`` for the
-first rank and for the rest) and takes the point with the largest goal (PSP over the first k ranks)
-that keeps the floors under precision, also on texts that it has not seen (`floors`).
+the best trade-off between them. `Validation.learn` calibrates, walks that path (with its own ``t``
+for the first rank and for the rest) and takes the point with the largest goal (PSP over the first k
+ranks) that keeps the floors under precision, also on texts that it has not seen (`floors`).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class RerankParams(Params):
 
 @dataclass(frozen=True)
 class Learned:
-    """What `learn` found: the point chosen, the base, and the whole front."""
+    """What `Validation.learn` found: the point chosen, the base, and the whole front."""
 
     chosen: TradeOff
     base: TradeOff  # the ranking as it came
@@ -143,7 +143,21 @@ class Validation:
 
     Frequencies are those of the training texts alone, and so are the propensities: with the
     validation texts counted in, a label's frequency would tell whether it occurs among them.
-    Arguments as for `learn`.
+
+    Parameters
+    ----------
+    topk : TopK (n, list)
+        The base's ranking of the validation texts.
+    Y : csr (n, L)
+        Their labels.
+    counts : int (L,)
+        Texts per label in train and validation together.
+    inverse_propensity : float (L,)
+        q of the same counts.
+    evidence : float (n, list, e)
+        What the names of labels say, for calibrations that read them.
+    train_inverse_propensity : float (L,)
+        q of the training texts alone; where it is not given it is read off the other.
     """
 
     def __init__(
@@ -191,32 +205,6 @@ class Validation:
 
     def _maps(self, eta: Floats) -> dict[Name, Floats]:
         return {"plain": probabilities(self.topk), self.cross.name: eta}
-
-
-def learn(
-    topk: TopK,
-    Y: sp.csr_matrix,
-    counts: NDArray,
-    inverse_propensity: Floats,
-    params: RerankParams,
-    evidence: Floats | None = None,
-) -> Learned:
-    """Choose calibration and weights on validation texts.
-
-    Parameters
-    ----------
-    topk : TopK (n, list)
-        The base's ranking of the validation texts.
-    Y : csr (n, L)
-        Their labels.
-    counts : int (L,)
-        Texts per label in train and validation together.
-    inverse_propensity : float (L,)
-        q of the same counts.
-    evidence : float (n, list, e)
-        What the names of labels say, for calibrations that read them.
-    """
-    return Validation(topk, Y, counts, inverse_propensity, params, evidence).learn()
 
 
 class TradeOffs:
