@@ -46,7 +46,7 @@ ui: setup ## Open the MLflow UI on http://127.0.0.1:5000 (PORT=...)
 	@echo "coattail: MLflow on http://127.0.0.1:$${PORT:-5000}  (stop with Ctrl-C)"
 	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow server --host 127.0.0.1 --port $${PORT:-5000} --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlflow.db}"
 
-team-server: setup ## Start MLflow for a team, as conf/team-server.yaml says (CONFIG=...; docs/team.md)
+team-server: setup ## Start MLflow for a team, as conf/team-server.yaml says (CONFIG=...; docs/how-to/team.md)
 	@coattail team start --config "$${CONFIG:-conf/team-server.yaml}"
 
 bench: setup ## Run the benchmarks that need no peer (see benchmarks/README.md)

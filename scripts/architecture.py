@@ -1,4 +1,4 @@
-"""Write the generated parts of docs/architecture.md: rooms, stages, who reaches what.
+"""Write the generated parts of docs/explanation/architecture.md: rooms, stages, who reaches what.
 
 `python scripts/architecture.py` writes them; a test asks that nothing would change.
 """
@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "src"))
 from coattail.config import read_yaml  # noqa: E402
 from coattail.pipeline import code_digest  # noqa: E402
 
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 CODE = ROOT / "src" / "coattail"
 
 

@@ -77,7 +77,7 @@ def test_unknown_metric_is_refused_with_a_suggestion() -> None:
         "evaluate.best.at_least.p_at_2: no metric 'p_at_2'; did you mean 'p_at_5'?",
     ]
     assert champion.complaints(BestParams(by="speed"), KS) == [
-        "evaluate.best.by: no metric 'speed'; docs/metrics.md lists them"
+        "evaluate.best.by: no metric 'speed'; docs/explanation/metrics.md lists them"
     ]
     assert champion.complaints(BestParams(by="complete_p_at_5"), KS), "nobody has that elsewhere"
     for metric in names(KS):

@@ -158,7 +158,7 @@ def test_a_password_in_the_address_is_used_and_never_shown():
 
 
 def test_every_command_in_the_guide_exists():
-    text = (ROOT / "docs" / "team.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "team.md").read_text()
     found = re.findall(r"(?:^|`|&& )coattail ((?:team )?[a-z-]+)([^`\n#]*)", text, re.MULTILINE)
     assert {"team start", "team user", "team backup", "team restore", "doctor"} <= {
         words for words, _ in found
@@ -166,8 +166,8 @@ def test_every_command_in_the_guide_exists():
     for words, rest in found:
         command = main
         for word in words.split():
-            assert word in command.commands, f"docs/team.md names coattail {words}"
+            assert word in command.commands, f"docs/how-to/team.md names coattail {words}"
             command = command.commands[word]
         known = {name for option in command.params for name in option.opts}
         unknown = set(re.findall(r"--[a-z-]+", rest)) - known
-        assert not unknown, f"docs/team.md: coattail {words} has no {unknown}"
+        assert not unknown, f"docs/how-to/team.md: coattail {words} has no {unknown}"

@@ -22,7 +22,7 @@ CONFIG = click.option(
 
 @click.group()
 def team() -> None:
-    """The team's tracking server: start, users, backup, restore (docs/team.md)."""
+    """The team's tracking server: start, users, backup, restore (docs/how-to/team.md)."""
 
 
 @team.command()

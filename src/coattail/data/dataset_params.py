@@ -55,7 +55,7 @@ class FileParams(Params):
 
 
 class PropensityParams(Params):
-    """p_l = 1 / (1 + C (n_l + B)^-A): constants of the dataset, see docs/metrics.md."""
+    """p_l = 1 / (1 + C (n_l + B)^-A): constants of the dataset, see docs/explanation/metrics.md."""
 
     A: float = Field(
         default=0.55, ge=0, le=2, description="how fast the propensity grows with frequency"

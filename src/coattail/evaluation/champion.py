@@ -71,7 +71,7 @@ def complaints(params: BestParams, ks: Sequence[int]) -> list[str]:
 
 def _meant(metric: str, known: list[str]) -> str:
     near = suggestion(metric, known)
-    return near if "did you mean" in near else "; docs/metrics.md lists them"
+    return near if "did you mean" in near else "; docs/explanation/metrics.md lists them"
 
 
 @dataclass(frozen=True)

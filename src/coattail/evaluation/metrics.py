@@ -1,4 +1,4 @@
-"""How good a ranking is: functions of (TopK, Y, weights), in percent. See docs/metrics.md."""
+"""How good a ranking is: functions of (TopK, Y, weights), in percent. See docs/explanation/metrics.md."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def score(
     threshold: float | None = None,
     variant: Variant = "a",
 ) -> dict[str, float]:
-    """Every metric of docs/metrics.md in a fixed order, overall and per band.
+    """Every metric of docs/explanation/metrics.md in a fixed order, overall and per band.
 
     ``threshold`` is the one chosen on validation; without it there are no ``_tuned`` metrics.
     """

@@ -44,7 +44,7 @@ class EvaluateParams(Params):
     seed: int = Field(0, ge=0)
     """Seed of the resamples."""
     psndcg: metrics.Variant = "a"
-    """Normalisation of PSnDCG: a as in the XMC repository, b as in pyxclib (docs/metrics.md)."""
+    """Normalisation of PSnDCG: a as in the XMC repository, b as in pyxclib (docs/explanation/metrics.md)."""
     bins: Annotated[tuple[int, ...], Field(strict=False)] = EDGES
     """Largest training frequency of each bin but the last."""
     calibration_bins: int = Field(10, ge=2, le=100)
@@ -83,7 +83,7 @@ class Evaluation:
     summary : dict
         candidates, base, champion, best (per metric), ks, thresholds, kinds, sizes of the test set.
     metrics : dict
-        candidate -> metric -> value, every name of docs/metrics.md; NaN where it does not exist.
+        candidate -> metric -> value, every name of docs/explanation/metrics.md; NaN where it does not exist.
     tables : dict
         bands, bins, intervals, comparisons, front, calibration, validation: lists of flat rows.
     """
@@ -177,7 +177,7 @@ class _Truth:
     def __init__(self, features: Features, params: EvaluateParams) -> None:
         self.valid, self.test = features.Y("valid"), features.Y("test")
         self.weights, self.bands = features.inverse_propensity, features.bands
-        # Labels are counted in texts that are not scored (docs/metrics.md).
+        # Labels are counted in texts that are not scored (docs/explanation/metrics.md).
         self.valid_weights = features.train_inverse_propensity
         self.bin = frequency_bin(features.counts, params.bins)
         self.bin_names = bin_names(params.bins)

@@ -153,5 +153,5 @@ def gap(evaluation: Evaluation) -> str:
         parts.append(f"{title(metric)} ({who})")
     return (
         f"{told}beyond chance in {' and '.join(parts)}. Where texts have a date or come in groups, "
-        "cut validation from train by them, as test was (docs/data.md)."
+        "cut validation from train by them, as test was (docs/how-to/own-data.md)."
     )

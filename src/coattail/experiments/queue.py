@@ -178,7 +178,7 @@ def _remote(root: Path) -> tuple[str, str]:
     if not url:
         raise ConfigError(
             "machines of a cluster share data through a DVC remote, and there is no default one; "
-            "add it: dvc remote add -d shared ADDRESS (docs/team.md)"
+            "add it: dvc remote add -d shared ADDRESS (docs/how-to/team.md)"
         )
     return name, url if "://" in url else str((root / url).resolve())
 

@@ -85,7 +85,7 @@ def run(main: Callable[..., None]) -> None:
     except CoattailError as error:
         _fail(str(error))
     except MemoryError:
-        _fail("out of memory; lower the memory parameters of this stage (see docs/models.md)")
+        _fail("out of memory; lower the memory parameters of this stage (see docs/how-to/run.md)")
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

@@ -58,6 +58,6 @@ def plotly() -> str:
     """plotly.js as base64 of a gzip file; the page unpacks it once its tables are on the screen.
 
     It is the basic bundle (points, lines, bars): a quarter of the whole library, which the Python
-    package has, and a third of the time to start (docs/report.md).
+    package has, and a third of the time to start (docs/how-to/report.md).
     """
     return base64.b64encode((ASSETS / "plotly-basic.min.js.gz").read_bytes()).decode()

@@ -100,7 +100,7 @@ def check_secrets(
     if wrong:
         raise ConfigError(
             "\n".join(wrong) + "\nset it in the environment, e.g. from a file only you can read: "
-            "set -a; . ./team.env; set +a  (docs/team.md)"
+            "set -a; . ./team.env; set +a  (docs/how-to/team.md)"
         )
 
 

@@ -36,7 +36,7 @@ def documents(
     Parameters
     ----------
     path : file, plain or compressed (.gz, .xz)
-    format : ``jsonl``, ``csv`` or ``pairs`` (see docs/data.md)
+    format : ``jsonl``, ``csv`` or ``pairs`` (see docs/reference/file-formats.md)
     separator : what stands between two labels in a csv cell
     columns : names of the csv columns with the text and with the labels
     """
