@@ -25,11 +25,12 @@ def narrow(V, scale, Q):
 
 
 @njit(nogil=True, cache=True)
-def violators(indptr, indices, values, begin, stride, Q, scale, bias, floor):
+def violators(rows, begin, stride, Q, scale, bias, floor):
     """Rows begin, begin + stride, ... with a margin above ``floor`` (LANES,), lane by lane.
 
     Returns (first (LANES + 1,), rows, margins); a lane has ``first[lane]:first[lane + 1]``.
     """
+    indptr, indices, values = rows.indptr, rows.indices, rows.values
     n = indptr.shape[0] - 1
     thresholds, offset = floor * scale, bias * scale
     out = np.empty(LANES, np.float32)
@@ -55,11 +56,15 @@ def violators(indptr, indices, values, begin, stride, Q, scale, bias, floor):
             margin[found] = out[j] / scale[j]
             counts[j + 1] += 1
             found += 1
-    first = np.cumsum(counts)
+    return _by_lane(np.cumsum(counts), lane[:found], row, margin)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _by_lane(first, lane, row, margin):
+    """What was found row by row, lane by lane."""
     at = first.copy()
-    rows = np.empty(found, np.int32)
-    margins = np.empty(found, np.float32)
-    for k in range(found):
+    rows, margins = np.empty(lane.shape[0], np.int32), np.empty(lane.shape[0], np.float32)
+    for k in range(lane.shape[0]):
         j = lane[k]
         rows[at[j]] = row[k]
         margins[at[j]] = margin[k]

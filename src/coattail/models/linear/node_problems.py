@@ -12,6 +12,7 @@ from coattail.arrays import Parts, parts
 from coattail.kernels import beam, node_texts
 from coattail.kernels.compact_rows import compact
 from coattail.kernels.runtime.scratch import kept, scratch
+from coattail.kernels.solvers.problems import Labels
 from coattail.kernels.sparse import constant
 from coattail.labels.tree import Tree
 from coattail.models.linear import problem_groups
@@ -115,9 +116,7 @@ class NodeProblems:
             range(int(first_label[node]), int(first_label[node + 1])),
         )
 
-    def _group(
-        self, node: int, texts: NDArray[np.int32], start: int, stop: int
-    ) -> problem_groups.Group:
+    def _group(self, node: int, texts: NDArray[np.int32], start: int, stop: int) -> Labels:
         """Outputs start..stop of a node: its children, then its labels."""
         children, labels = self._outputs(node)
         n = len(children)
@@ -128,7 +127,7 @@ class NodeProblems:
             self.rows.indices[bounds[0] : bounds[-1]], self.label_texts[firsts[0] : firsts[-1]]
         )
         between = bounds[-1] - bounds[0]
-        return problem_groups.Group(
+        return Labels(
             np.arange(start, stop, dtype=np.int64) + (1000003 * node + self.params.seed),
             _joined(bounds[:-1] - bounds[0], firsts + (between - firsts[0])).astype(np.int64),
             np.searchsorted(texts, own).astype(np.int32),
@@ -142,7 +141,7 @@ class NodeProblems:
         texts: NDArray[np.int32] = self.rows.indices[indptr[node] : indptr[node + 1]]
         return texts
 
-    def _compacted(self, texts: NDArray[np.int32]) -> problem_groups.Rows:
+    def _compacted(self, texts: NDArray[np.int32]) -> problem_groups.Renumbered:
         """Some rows with only the words they have: small enough for the cache.
 
         They lie in scratch of this thread, until it asks for others.
@@ -154,7 +153,7 @@ class NodeProblems:
         words = np.empty(min(nnz, self.n_words), np.int32)
         with kept("place", self.n_words, np.int32, -1) as place:
             found = compact(*self.csr, *constant(texts), place, indptr, indices, values, words)
-        return problem_groups.rows_of(
+        return problem_groups.renumbered(
             Parts(indptr, indices, values), self.squares[texts], words[:found]
         )
 

@@ -12,10 +12,10 @@ from coattail.kernels.compact_rows import set_apart
 from coattail.kernels.lanes import LANES
 from coattail.kernels.runtime.scratch import kept, lasting, remember, scratch, whole
 from coattail.kernels.solvers import lockstep
+from coattail.kernels.solvers.problems import Labels
 from coattail.kernels.sparse import constant
 from coattail.models.linear.linear_params import PltParams
 from coattail.models.linear.node_weights import NodeWeights
-from coattail.models.linear.problem_groups import Group
 
 STORE = {"word": np.int32, "label": np.uint16, "weight": np.float32}  # of weights found
 
@@ -26,14 +26,13 @@ class NodeRows:
 
     Attributes
     ----------
-    arrays : read-only, as ``lockstep.train`` takes them: indptr, middle, indices, values, squares,
-        own
+    csr : read-only
     words : int32 (d,), the old number of every word, shared ones first
     order : int32 (d,), the words by their old numbers
     n_shared : int
     """
 
-    arrays: tuple[NDArray, ...]
+    csr: lockstep.SplitRows
     words: NDArray[np.int32]
     order: NDArray[np.int32]
     n_shared: int
@@ -53,13 +52,13 @@ def node_rows(
         d, n_shared = set_apart(
             *csr, *constant(texts), table, indptr, middle, indices, values, own, words, order
         )
-    arrays = constant(indptr, middle, indices, values, squares[texts], own)
-    return NodeRows(arrays, words[:d], order[:d], n_shared)
+    csr = lockstep.SplitRows(*constant(indptr, middle, indices, values, squares[texts], own))
+    return NodeRows(csr, words[:d], order[:d], n_shared)
 
 
 def solve_in_lockstep(
     rows: NodeRows,
-    group: Group,
+    group: Labels,
     params: PltParams,
     max_epochs: int,
     output: int,
@@ -69,20 +68,22 @@ def solve_in_lockstep(
 
     Outputs are counted from ``output``.
     """
-    problem = constant(group.first, group.rows, group.keys, group.c_pos, group.c_neg)
-    limits = (params.seed, np.float32(params.eps), max_epochs, np.float32(params.prune))
-    n, d = len(rows.arrays[1]), len(rows.words)
+    labels = Labels(*constant(*group))
+    limits = lockstep.Limits(
+        params.seed, np.float32(params.eps), max_epochs, np.float32(params.prune)
+    )
+    n, d = len(rows.csr.own), len(rows.words)
     counts = np.zeros(d, np.int32)
     w, alpha = scratch("w", d + 1, np.float32), scratch("alpha", n * LANES, np.float32)
-    store = [whole(name, 1 << 16, dtype) for name, dtype in STORE.items()]
+    store = lockstep.Store(0, *(whole(name, 1 << 16, dtype) for name, dtype in STORE.items()))
     with kept("W", rows.n_shared * LANES, np.float32) as W:
-        size, *store, bias, stats = lockstep.train(
-            *rows.arrays, *problem, *limits, counts, w, W, alpha, *store
-        )
-    for name, array in zip(STORE, store, strict=True):
-        remember(name, array)
+        memory = lockstep.Memory(w, W, alpha)
+        store, bias, stats = lockstep.train(rows.csr, labels, limits, memory, counts, store)
+    for name in STORE:
+        remember(name, getattr(store, name))
     used = int(np.count_nonzero(counts))
     words, entries = lasting("words", used, np.int32), lasting("entries", used, np.int32)
-    child, weight = lasting("child", size, child_type), lasting("weight", size, np.float32)
-    lockstep.by_word(counts, *store, rows.order, rows.words, output, words, entries, child, weight)
+    child = lasting("child", store.used, child_type)
+    weight = lasting("weight", store.used, np.float32)
+    lockstep.by_word(counts, store, rows.order, rows.words, output, words, entries, child, weight)
     return NodeWeights(words, entries, child, weight, bias, stats[:, 4] > 0)

@@ -21,6 +21,7 @@ from coattail.kernels.lanes import LANES
 from coattail.kernels.runtime import pool
 from coattail.kernels.runtime.scratch import scratch
 from coattail.kernels.solvers import active_set, logistic
+from coattail.kernels.solvers.problems import Labels, Rows
 from coattail.kernels.sparse import constant
 from coattail.labels.frequency import inverse_propensity, pw_weights, pwcb_weights
 from coattail.models import begun_with
@@ -34,33 +35,27 @@ PRIMAL = np.float32(0.1)  # a gradient norm must shrink further than a dual viol
 
 
 @dataclass(frozen=True)
-class Rows:
+class Renumbered:
     """Rows that many problems share, words renumbered for locality.
 
     Attributes
     ----------
-    parts : CSR arrays with the new word numbers
-    squares : float32 (n,), |x|^2 + 1 for the regularised bias
+    csr : read-only, with the new word numbers
     words : int32 (d,), the old number of every word
     """
 
-    parts: Parts
-    squares: NDArray[np.float32]
+    csr: Rows
     words: NDArray[np.int32]
 
-    @property
-    def n(self) -> int:
-        return len(self.squares)
 
-
-def by_frequency(X: sp.csr_matrix) -> Rows:
+def by_frequency(X: sp.csr_matrix) -> Renumbered:
     """Frequent words first: their weights share the cache."""
     frequency = np.bincount(X.indices, minlength=X.shape[1])
     words = np.argsort(-frequency, kind="stable").astype(np.int32)
     rank = np.empty(X.shape[1], np.int32)
     rank[words] = np.arange(X.shape[1], dtype=np.int32)
     raw = parts(X)
-    return rows_of(Parts(raw.indptr, rank[raw.indices], raw.data), squares_of(X), words)
+    return renumbered(Parts(raw.indptr, rank[raw.indices], raw.data), squares_of(X), words)
 
 
 def squares_of(X: sp.csr_matrix) -> NDArray[np.float32]:
@@ -71,20 +66,8 @@ def squares_of(X: sp.csr_matrix) -> NDArray[np.float32]:
     return squares
 
 
-def rows_of(arrays: Parts, squares: NDArray[np.float32], words: NDArray[np.int32]) -> Rows:
-    indptr, indices, data, squares = constant(*arrays, squares)
-    return Rows(Parts(indptr, indices, data), squares, words)
-
-
-@dataclass(frozen=True)
-class Group:
-    """Labels trained together: positives of label j are ``rows[first[j]:first[j + 1]]``."""
-
-    keys: NDArray[np.int64]
-    first: NDArray[np.int64]
-    rows: NDArray[np.int32]
-    c_pos: NDArray[np.float32]
-    c_neg: NDArray[np.float32]
+def renumbered(arrays: Parts, squares: NDArray[np.float32], words: NDArray[np.int32]) -> Renumbered:
+    return Renumbered(Rows(*constant(*arrays, squares)), words)
 
 
 @dataclass(frozen=True)
@@ -116,29 +99,23 @@ def joined(groups: list[Solved]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     )
 
 
-def solve(rows: Rows, group: Group, params: OvrParams | PltParams) -> Solved:
+def solve(rows: Renumbered, group: Labels, params: OvrParams | PltParams) -> Solved:
     """Train one group of labels on all the rows; releases the GIL while it works."""
-    first, positives, keys, c_pos, c_neg = constant(
-        group.first, group.rows, group.keys, group.c_pos, group.c_neg
-    )
+    labels, n = Labels(*constant(*group)), len(rows.csr.squares)
     eps, prune = np.float32(params.eps), np.float32(params.prune)
     if params.loss == "logistic":
-        found = logistic.train(
-            *rows.parts, first, positives, c_pos, c_neg, eps * PRIMAL, params.max_epochs, prune,
-            dense_block(len(rows.words)),
-        )  # fmt: skip
+        W = dense_block(len(rows.words))
+        found = logistic.train(rows.csr, labels, eps * PRIMAL, params.max_epochs, prune, W)
     else:
-        n_sample = rows.n if rows.n <= 2 * params.negatives else params.negatives
+        n_sample = n if n <= 2 * params.negatives else params.negatives
         rng = np.random.default_rng(params.seed)
-        sample = np.sort(rng.choice(rows.n, n_sample, replace=False)).astype(np.int32)
-        found = active_set.train(
-            *rows.parts, rows.squares, first, positives, keys, c_pos, c_neg, *constant(sample),
-            eps, params.gap, params.max_epochs, params.max_rounds, prune,
-            *solver_blocks(len(rows.words)),
-        )  # fmt: skip
-    start, stop, words, weights, bias, stats = found
+        sample = np.sort(rng.choice(n, n_sample, replace=False)).astype(np.int32)
+        limits = active_set.Limits(eps, params.gap, params.max_epochs, params.max_rounds, prune)
+        blocks = solver_blocks(len(rows.words))
+        found = active_set.train(rows.csr, labels, *constant(sample), limits, *blocks)
+    words, weights = rows.words[found.words[: found.size]], found.weights[: found.size]
     # A copy: the weights are a view of a buffer that grew by doubling.
-    return Solved(start, stop, rows.words[words], weights.copy(), bias, stats)
+    return Solved(found.start, found.stop, words, weights.copy(), found.bias, found.stats)
 
 
 def dense_block(n_words: int) -> NDArray[np.float32]:
