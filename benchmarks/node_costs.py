@@ -76,7 +76,7 @@ def measure(problems: NodeProblems, node: int) -> dict[str, float]:
     group = problems._group(node, texts, 0, problems.n_outputs(node))
     counts = np.zeros(d, np.int32)
     room = (np.empty(1 << 22, np.int32), np.empty(1 << 22, np.uint16), np.empty(1 << 22, "f4"))
-    store = lockstep.Store(0, *room)
+    store = lockstep.WeightStore(0, *room)
     epochs = min(params.max_epochs, max(params.max_visits // n, EPOCHS))
     blocks = range(0, len(group.keys), LANES)
     all_alpha = scratch("alpha", n * LANES, np.float32)
@@ -98,7 +98,7 @@ def measure(problems: NodeProblems, node: int) -> dict[str, float]:
 
 def block_of(
     group: Labels, first: int, all_W: NDArray, all_alpha: NDArray, n: int
-) -> lockstep.Block:
+) -> lockstep.LaneBlock:
     """The block of the outputs from ``first`` on, before the first visit to the n texts."""
     size = min(LANES, len(group.keys) - first)
     signs = np.zeros(n, np.uint8 if size <= lockstep.FEW else np.uint32)
@@ -110,7 +110,7 @@ def block_of(
         signs[group.positives[group.first[j] : group.first[j + 1]]] |= signs.dtype.type(1 << lane)
     alpha, W = all_alpha[: n * lanes], all_W[: len(all_W) // LANES * lanes]
     alpha[:] = 0
-    return lockstep.Block(signs, *half, alpha, W, np.zeros(lanes, np.float32))
+    return lockstep.LaneBlock(signs, *half, alpha, W, np.zeros(lanes, np.float32))
 
 
 if __name__ == "__main__":

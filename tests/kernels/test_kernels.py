@@ -124,7 +124,7 @@ def test_active_sets_find_the_optimum_of_descent_over_all_rows(n_sample):
     rows = Rows(*sparse.constant(*parts(X), squares))
     first, c = np.array([0, len(positives)]), (np.array([c_pos]), np.array([c_neg]))
     labels = Labels(*sparse.constant(np.array([5]), first, positives, *c))
-    limits = active_set.Limits(np.float32(1e-5), 1e-8, 5000, 20, np.float32(0.0))
+    limits = active_set.ActiveSetLimits(np.float32(1e-5), 1e-8, 5000, 20, np.float32(0.0))
     found = active_set.train(rows, labels, *sparse.constant(sample), limits, *blocks)
     w, own = np.zeros(31), slice(found.start[0], found.stop[0])
     w[found.words[own]] = found.weights[own]

@@ -31,12 +31,17 @@ def solved_together(X, Y, c_pos, c_neg, eps, max_epochs, labels, prune=0.0):
     rows = lockstep.SplitRows(*sparse.constant(indptr, middle, indices, values, squares, own))
     of_labels = (positives.indptr.astype(np.int64), positives.indices.astype(np.int32))
     problems = Labels(*sparse.constant(labels, *of_labels, c_pos[labels], c_neg[labels]))
-    limits = lockstep.Limits(3, np.float32(eps), max_epochs, np.float32(prune))
+    limits = lockstep.LockstepLimits(3, np.float32(eps), max_epochs, np.float32(prune))
     W, counts = np.zeros(n_shared * LANES, np.float32), np.zeros(len(words), np.int32)
     w, alpha = np.empty(len(words) + 1, np.float32), np.empty(n * LANES, np.float32)
     room = (np.empty(1, np.int32), np.empty(1, np.uint16), np.empty(1, np.float32))
     store, bias, stats = lockstep.train(
-        rows, problems, limits, lockstep.Memory(w, W, alpha), counts, lockstep.Store(0, *room)
+        rows,
+        problems,
+        limits,
+        lockstep.LockstepMemory(w, W, alpha),
+        counts,
+        lockstep.WeightStore(0, *room),
     )
     assert not W.any()  # left as it was found
     assert counts.sum() == store.used

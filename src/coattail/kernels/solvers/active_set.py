@@ -34,7 +34,7 @@ CHECK = 4  # every so many rows are looked at to see whether a label is done
 FEW = 16384  # of fewer rows than this all are
 
 
-class Limits(NamedTuple):
+class ActiveSetLimits(NamedTuple):
     """How far to go."""
 
     eps: np.float32  # spread of projected gradients at which a descent has converged
@@ -44,7 +44,7 @@ class Limits(NamedTuple):
     prune: np.float32  # weights smaller than this are dropped
 
 
-class Memory(NamedTuple):
+class ActiveSetMemory(NamedTuple):
     """Scratch that holds anything; ``words`` here are rounded up to a multiple of LANES."""
 
     V: np.ndarray  # float32 (LANES, words + 1), weights and a bias per lane
@@ -62,7 +62,7 @@ class Sets(NamedTuple):
     size: int  # members that are used
 
 
-class Block(NamedTuple):
+class LaidOut(NamedTuple):
     """What one pass over the rows needs to know of up to LANES labels; (LANES,) each."""
 
     labels: np.ndarray  # int64, as many as there are
@@ -76,13 +76,13 @@ class Block(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def train(rows, labels, sample, limits, V, Q):
-    """Train ``labels`` on ``rows``; returns `problems.Solved`.
+    """Train ``labels`` on ``rows``; returns `problems.Answer`.
 
     ``sample`` are the sorted rows that serve as the first negatives; if it holds all rows, every
-    label is solved by one descent. V and Q are those of `Memory`.
+    label is solved by one descent. V and Q are those of `ActiveSetMemory`.
     """
     g, n = labels.keys.shape[0], rows.squares.shape[0]
-    memory, solved = Memory(V, Q, np.zeros(n, np.bool_)), nothing_solved(g)
+    memory, solved = ActiveSetMemory(V, Q, np.zeros(n, np.bool_)), nothing_solved(g)
     complete = sample.shape[0] == n
     sets = _first_sets(rows, labels, sample, limits, memory, solved.stats)
     todo, converged = np.arange(g), np.zeros(g, np.bool_)
@@ -206,7 +206,7 @@ def _improve(rows, labels, limits, j, turn, members, alpha, w):
 
 @njit(nogil=True, cache=True)
 def _lay_out(rows, labels, sets, some, memory):
-    """The `Block` of up to LANES labels; their weights fill rows of V and columns of Q."""
+    """The `LaidOut` of up to LANES labels; their weights fill rows of V and columns of Q."""
     V, d = memory.V, memory.Q.shape[0]
     scale, objective = np.ones(LANES, np.float32), np.zeros(LANES)
     floor = np.full(LANES, np.inf, np.float32)
@@ -223,7 +223,7 @@ def _lay_out(rows, labels, sets, some, memory):
         objective[lane] = max(0.5 * squares + inside, 1e-30)
     V[some.shape[0] :] = 0
     narrow(V, scale, memory.Q)
-    return Block(some, V[:, d].copy(), scale, floor, objective)
+    return LaidOut(some, V[:, d].copy(), scale, floor, objective)
 
 
 @njit(nogil=True, cache=True, inline="always")

@@ -46,7 +46,7 @@ class SplitRows(NamedTuple):
     own: np.ndarray  # float32 (n,), sum of squares of the words that only this row has
 
 
-class Limits(NamedTuple):
+class LockstepLimits(NamedTuple):
     """How far to go."""
 
     seed: int  # of the order of the rows
@@ -55,7 +55,7 @@ class Limits(NamedTuple):
     prune: np.float32  # weights smaller than this are dropped
 
 
-class Memory(NamedTuple):
+class LockstepMemory(NamedTuple):
     """Scratch, float32. W must hold zeros, and does so again afterwards."""
 
     w: np.ndarray  # (words + 1,)
@@ -63,7 +63,7 @@ class Memory(NamedTuple):
     alpha: np.ndarray  # (n * LANES,)
 
 
-class Store(NamedTuple):
+class WeightStore(NamedTuple):
     """Weights as they are found: the first ``used`` belong to the words and labels beside them."""
 
     used: int
@@ -72,7 +72,7 @@ class Store(NamedTuple):
     weight: np.ndarray  # float32
 
 
-class Block(NamedTuple):
+class LaneBlock(NamedTuple):
     """State of a block of labels, one lane each."""
 
     signs: np.ndarray  # uint8 or uint32 (n,), bit j: the row is positive for lane j
@@ -89,12 +89,12 @@ def train(rows, labels, limits, memory, counts, store):
 
     The weights of the answer's store, which is a larger one if they need more room, lie word by
     word as ``by_word`` takes them: ``counts`` (words,), zero before, tells how many each word has.
-    bias and stats are those of `problems.Solved`.
+    bias and stats are those of `problems.Answer`.
     """
     n, g = rows.own.shape[0], labels.keys.shape[0]
     bias, stats = np.zeros(g, np.float32), np.zeros((g, 5))
     signs = np.empty(n, np.uint32)
-    store = Store(0, store.word, store.label, store.weight)
+    store = WeightStore(0, store.word, store.label, store.weight)
     for start in range(0, g, LANES):
         stop = min(start + LANES, g)
         some, told = (start, stop), (bias[start:stop], stats[start:stop])
@@ -140,7 +140,7 @@ def _block(labels, signs, first, n_labels, memory):
     alpha = memory.alpha[: signs.shape[0] * lanes]
     alpha[:] = 0
     W = memory.W[: memory.W.shape[0] // LANES * lanes]
-    return Block(signs, half_pos, half_neg, alpha, W, np.zeros(lanes, np.float32))
+    return LaneBlock(signs, half_pos, half_neg, alpha, W, np.zeros(lanes, np.float32))
 
 
 @njit(nogil=True, cache=True)
@@ -263,7 +263,7 @@ def _emit_shared(block, least, first, counts, store):
         counts[f] += count
         for j in range(lanes):
             W[f * lanes + j] = 0
-    return Store(used, word, label, weight)
+    return WeightStore(used, word, label, weight)
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -288,7 +288,7 @@ def _emit_own(rows, block, least, first, counts, store):
                 kept = abs(weight[used]) >= least
                 used += kept
                 counts[indices[p]] += kept
-    return Store(used, word, label, weight)
+    return WeightStore(used, word, label, weight)
 
 
 @njit(nogil=True, cache=True)

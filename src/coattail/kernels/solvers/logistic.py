@@ -253,7 +253,7 @@ def _train_block(rows, targets, n_pos, eps, max_steps, W, bias):
 
 @njit(nogil=True, cache=True)
 def train(rows, labels, eps, max_steps, prune, W):
-    """Train ``labels`` on ``rows``; returns `problems.Solved`.
+    """Train ``labels`` on ``rows``; returns `problems.Answer`.
 
     A label is done when its gradient is no more than ``eps`` times what it was at zero. W (words,
     LANES) is float32 scratch.

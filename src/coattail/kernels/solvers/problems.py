@@ -31,7 +31,7 @@ class Labels(NamedTuple):
     c_neg: np.ndarray  # float32 (g,)
 
 
-class Solved(NamedTuple):
+class Answer(NamedTuple):
     """Weights of label j: ``words[start[j]:stop[j]]``, ``weights[start[j]:stop[j]]``, ``bias[j]``.
 
     Only the first ``size`` of words and weights are used. ``stats`` tells, label by label, rounds,
@@ -53,7 +53,7 @@ def nothing_solved(g):
     """No weights yet, for g labels."""
     start, stop = np.zeros(g, np.int64), np.zeros(g, np.int64)
     words, weights = np.empty(1024, np.int32), np.empty(1024, np.float32)
-    return Solved(start, stop, words, weights, 0, np.zeros(g, np.float32), np.zeros((g, 5)))
+    return Answer(start, stop, words, weights, 0, np.zeros(g, np.float32), np.zeros((g, 5)))
 
 
 @njit(nogil=True, cache=True)
@@ -70,4 +70,4 @@ def with_weights(solved, j, column, bias, prune):
         weights[size] = column[f]
         size += np.int64(abs(column[f]) >= least)
     solved.stop[j] = size
-    return Solved(solved.start, solved.stop, words, weights, size, solved.bias, solved.stats)
+    return Answer(solved.start, solved.stop, words, weights, size, solved.bias, solved.stats)

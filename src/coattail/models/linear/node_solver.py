@@ -69,15 +69,15 @@ def solve_in_lockstep(
     Outputs are counted from ``output``.
     """
     labels = Labels(*constant(*group))
-    limits = lockstep.Limits(
+    limits = lockstep.LockstepLimits(
         params.seed, np.float32(params.eps), max_epochs, np.float32(params.prune)
     )
     n, d = len(rows.csr.own), len(rows.words)
     counts = np.zeros(d, np.int32)
     w, alpha = scratch("w", d + 1, np.float32), scratch("alpha", n * LANES, np.float32)
-    store = lockstep.Store(0, *(whole(name, 1 << 16, dtype) for name, dtype in STORE.items()))
+    store = lockstep.WeightStore(0, *(whole(name, 1 << 16, dtype) for name, dtype in STORE.items()))
     with kept("W", rows.n_shared * LANES, np.float32) as W:
-        memory = lockstep.Memory(w, W, alpha)
+        memory = lockstep.LockstepMemory(w, W, alpha)
         store, bias, stats = lockstep.train(rows.csr, labels, limits, memory, counts, store)
     for name in STORE:
         remember(name, getattr(store, name))

@@ -110,7 +110,9 @@ def solve(rows: Renumbered, group: Labels, params: OvrParams | PltParams) -> Sol
         n_sample = n if n <= 2 * params.negatives else params.negatives
         rng = np.random.default_rng(params.seed)
         sample = np.sort(rng.choice(n, n_sample, replace=False)).astype(np.int32)
-        limits = active_set.Limits(eps, params.gap, params.max_epochs, params.max_rounds, prune)
+        limits = active_set.ActiveSetLimits(
+            eps, params.gap, params.max_epochs, params.max_rounds, prune
+        )
         blocks = solver_blocks(len(rows.words))
         found = active_set.train(rows.csr, labels, *constant(sample), limits, *blocks)
     words, weights = rows.words[found.words[: found.size]], found.weights[: found.size]
