@@ -1,7 +1,7 @@
 """One pass over the rows for LANES labels at a time: which rows violate the margin?
 
-The pass only has to find rows, so it reads weights in 16 bits, with a scale per label: half the
-bytes, and margins that are off by less than a thousandth.
+The pass only finds rows, so rough margins do. It reads weights of 16 bits, with a scale per label:
+half the bytes, and an error of less than a thousandth in the margins.
 """
 
 import numpy as np
@@ -61,7 +61,7 @@ def violators(rows, begin, stride, Q, scale, bias, floor):
 
 @njit(nogil=True, cache=True, inline="always")
 def _by_lane(first, lane, row, margin):
-    """What was found row by row, lane by lane."""
+    """Sort what was found by lane; rows keep their order."""
     at = first.copy()
     rows, margins = np.empty(lane.shape[0], np.int32), np.empty(lane.shape[0], np.float32)
     for k in range(lane.shape[0]):
@@ -74,7 +74,7 @@ def _by_lane(first, lane, row, margin):
 
 @njit(nogil=True, cache=True)
 def raised(first, margins, room, floor):
-    """Floors above which about twice ``room`` (LANES,) rows lie, from a probe of the rows."""
+    """Floors that about twice ``room`` (LANES,) rows exceed, estimated from a probe of the rows."""
     higher = floor.copy()
     for lane in range(LANES):
         own = margins[first[lane] : first[lane + 1]]
@@ -86,7 +86,7 @@ def raised(first, margins, room, floor):
 
 @njit(nogil=True, cache=True)
 def outside(rows, margins, members, marked, c_neg):
-    """Violators that are not members: their (rows, margins) and loss. ``marked`` is scratch."""
+    """Violators that are not members: their rows, margins and loss. ``marked`` is scratch."""
     for i in members:
         marked[i] = True
     kept = np.empty(rows.shape[0], np.int32)
@@ -106,7 +106,7 @@ def outside(rows, margins, members, marked, c_neg):
 
 @njit(nogil=True, cache=True)
 def enlarged(members, alpha, rows, margins, room):
-    """The set plus the violators with the largest margins, about ``room`` of them at most."""
+    """The set and the violators with the largest margins, about ``room`` of them at most."""
     cut = np.float32(-np.inf)
     if rows.shape[0] > room:
         cut = np.partition(margins, rows.shape[0] - room)[rows.shape[0] - room]

@@ -10,7 +10,7 @@ from coattail.config import Params
 
 
 class _Wired(Params):
-    """What every variant says about its place in the pipeline."""
+    """Fields of all linear models: inputs in the pipeline, refit, propensities."""
 
     train: str = Field(
         "features/tfidf/train", description="training folder under data/: plain or augmented blocks"

@@ -1,4 +1,4 @@
-"""Outputs of a tree's node trained in lockstep on all its rows, their weights word by word."""
+"""Trains the outputs of a tree's node in lockstep on all its rows; weights are sorted by word."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STORE = {"word": np.int32, "label": np.uint16, "weight": np.float32}  # of weigh
 
 @dataclass(frozen=True)
 class NodeRows:
-    """Rows of a node, the words that only one of them has behind those that they share.
+    """Rows of a node; words used by one row come after words that rows share.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class NodeRows:
 def node_rows(
     csr: Parts, squares: NDArray[np.float32], texts: NDArray[np.int32], n_words: int
 ) -> NodeRows:
-    """Some rows; they lie in scratch of this thread, until it asks for others."""
+    """Some rows, in scratch of this thread: they are valid until it asks for others."""
     n, nnz = len(texts), int((csr.indptr[texts + 1] - csr.indptr[texts]).sum())
     indptr, middle = np.empty(n + 1, np.int64), np.empty(n, np.int64)
     indices, values = scratch("indices", nnz, np.int32), scratch("values", nnz, np.float32)

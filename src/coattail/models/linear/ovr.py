@@ -24,7 +24,7 @@ from coattail.models.linear.linear_params import OvrParams
 from coattail.progress import progress
 
 GROUP = 256  # labels trained together: eight blocks, so that a nearly done block is refilled
-SHARES = 8  # towards the end a group is an eighth of what is left: threads end together
+SHARES = 8  # towards the end a group is an eighth of what is left, so that threads end together
 
 
 class Ovr(Fitted):

@@ -1,4 +1,4 @@
-"""Binary problems that share rows: weights per label, blocks of labels, resumable work."""
+"""Binary problems that share rows: C of every label, training of groups, resuming."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = logging.getLogger("coattail")
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-PRIMAL = np.float32(0.1)  # a gradient norm must shrink further than a dual violation for the same w
+PRIMAL = np.float32(0.1)  # eps of a gradient norm relative to that of a dual violation
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Solved:
 
 
 def joined(groups: list[Solved]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """(start, stop, words, weights) of the labels of all groups behind one another."""
+    """Concatenate the groups: (start, stop, words, weights)."""
     ends = np.cumsum([0] + [len(group.words) for group in groups])[:-1]
     shifted = list(zip(groups, ends, strict=True))
     return (
@@ -133,7 +133,7 @@ def solver_blocks(n_words: int) -> tuple[NDArray[np.float32], NDArray[np.int16]]
 
 
 def tell_unconverged(count: int, total: int, remedy: str) -> None:
-    """One line about classifiers that ended at their limit of rounds; none if all converged."""
+    """Warn about classifiers that ended at their limit of rounds, if there are any."""
     if count:
         log.warning(
             "%s of %s classifiers ended at their limit of rounds, short of eps; %s",
@@ -170,10 +170,10 @@ def tail_mask(params: OvrParams | PltParams, counts: NDArray[np.int64]) -> NDArr
 
 
 class Partial(Generic[Result]):
-    """Finished parts of an unfinished fit, in a folder that says what it was begun with.
+    """Finished parts of an unfinished fit, kept in a folder that records its inputs.
 
-    A part is a dataclass of arrays, of the class ``kind``. Parts of a fit with other params or
-    other ``things`` (name -> input) are removed. No folder: nothing is kept.
+    A part is an instance of ``kind``, a dataclass of arrays. Parts of a fit with other params or
+    other ``things`` (name -> input) are removed. Without a folder nothing is kept.
     """
 
     def __init__(
