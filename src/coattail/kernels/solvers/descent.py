@@ -20,7 +20,7 @@ def ask_for_words(indices, values, start, stop):
         prefetch(values, p)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def _ask_ahead(rows, members, alpha, order, k, active):
     """Bring near what the visits after the k-th will read; no effect on any value."""
     if k + PLACE < active:

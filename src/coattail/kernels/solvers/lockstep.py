@@ -188,7 +188,7 @@ def _epoch(rows, block, order, small, moving, extremes):
             add_lanes(indices, values, indptr[i], middle[i], change, W, signs[i])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def _ask_ahead(rows, block, order, k):
     """Bring near what the visits after the k-th will read; no effect on any value."""
     n, lanes = order.shape[0], width(block.signs)
