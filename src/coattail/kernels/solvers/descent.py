@@ -20,19 +20,19 @@ def ask_for_words(indices, values, start, stop):
         prefetch(values, p)
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _ask_ahead(rows, members, alpha, order, k, active):
+@njit(nogil=True, cache=True)
+def _ask_ahead(indptr, indices, values, squares, members, alpha, order, k, active):
     """Bring near what the visits after the k-th will read; no effect on any value."""
     if k + PLACE < active:
         prefetch(members, order[k + PLACE])
         prefetch(alpha, order[k + PLACE])
     if k + BOUNDS < active:
         i = members[order[k + BOUNDS]]
-        prefetch(rows.indptr, i)
-        prefetch(rows.squares, i)
+        prefetch(indptr, i)
+        prefetch(squares, i)
     if k + WORDS < active:
         i = members[order[k + WORDS]]
-        ask_for_words(rows.indices, rows.values, rows.indptr[i], rows.indptr[i + 1])
+        ask_for_words(indices, values, indptr[i], indptr[i + 1])
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -81,12 +81,12 @@ def _epoch(rows, members, alpha, n_pos, halves, small, limit, order, active, w):
 
     A coordinate whose gradient is at most ``small`` is near its optimum and left alone.
     """
-    indptr, indices, values, squares = rows
+    indptr, indices, values, squares = rows  # once: each look into a tuple counts a reference
     highest, lowest = np.float32(-np.inf), np.float32(np.inf)
     bias = w[w.shape[0] - 1]
     visits, k = 0, 0
     while k < active:
-        _ask_ahead(rows, members, alpha, order, k, active)
+        _ask_ahead(indptr, indices, values, squares, members, alpha, order, k, active)
         e = order[k]
         i = members[e]
         sign, half = np.float32(1.0), halves[0]
@@ -120,13 +120,14 @@ def _epoch(rows, members, alpha, n_pos, halves, small, limit, order, active, w):
 @njit(nogil=True, cache=True)
 def weights_of(rows, members, alpha, n_pos, w):
     """w = (weights, bias) from the dual variables."""
+    indptr, indices, values, _ = rows
     w[:] = 0
     bias = np.float32(0.0)
     for e in range(members.shape[0]):
         if alpha[e] != 0:
             i = members[e]
             signed = alpha[e] if e < n_pos else -alpha[e]
-            axpy(rows.indices, rows.values, rows.indptr[i], rows.indptr[i + 1], signed, w)
+            axpy(indices, values, indptr[i], indptr[i + 1], signed, w)
             bias += signed
     w[w.shape[0] - 1] = bias
 

@@ -173,12 +173,13 @@ def descend_together(rows, block, eps, max_epochs, seed):
 @njit(nogil=True, cache=True, inline="always")
 def _epoch(rows, block, order, small, moving, extremes):
     """Visit all rows once for all lanes; ``extremes`` widens to hold the projected gradients."""
+    # Taken out once: each look into a tuple counts a reference, which threads would wait for.
     indptr, middle, indices, values, squares, own = rows
     signs, half_pos, half_neg, alpha, W, bias = block
     lanes = width(signs)
     margins, change = np.empty(lanes, np.float32), np.empty(lanes, np.float32)
     for k in range(order.shape[0]):
-        _ask_ahead(rows, block, order, k)
+        _ask_ahead(indptr, middle, indices, values, squares, own, signs, alpha, order, k)
         i = order[k]
         sum_lanes(indices, values, indptr[i], middle[i], W, bias, margins, signs[i])
         if visit_lanes(
@@ -188,21 +189,21 @@ def _epoch(rows, block, order, small, moving, extremes):
             add_lanes(indices, values, indptr[i], middle[i], change, W, signs[i])
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _ask_ahead(rows, block, order, k):
+@njit(nogil=True, cache=True)
+def _ask_ahead(indptr, middle, indices, values, squares, own, signs, alpha, order, k):
     """Bring near what the visits after the k-th will read; no effect on any value."""
-    n, lanes = order.shape[0], width(block.signs)
+    n, lanes = order.shape[0], width(signs)
     if k + 2 * AHEAD < n:
         i = order[k + 2 * AHEAD]
-        prefetch(rows.indptr, i)
-        prefetch(rows.middle, i)
-        prefetch(rows.squares, i)
-        prefetch(rows.own, i)
+        prefetch(indptr, i)
+        prefetch(middle, i)
+        prefetch(squares, i)
+        prefetch(own, i)
     if k + AHEAD < n:
         i = order[k + AHEAD]
-        ask_for_words(rows.indices, rows.values, rows.indptr[i], rows.middle[i])
+        ask_for_words(indices, values, indptr[i], middle[i])
         for j in range(0, lanes, LINE):
-            prefetch(block.alpha, i * lanes + j)
+            prefetch(alpha, i * lanes + j)
 
 
 @njit(nogil=True, cache=True)
@@ -211,7 +212,8 @@ def _go_on_alone(rows, labels, block, j, lane, limits, w):
 
     Returns epochs, 0 where they did not suffice, and visits.
     """
-    signs, lanes, n, d = block.signs, width(block.signs), rows.own.shape[0], w.shape[0] - 1
+    indptr, middle, indices, values, squares, _ = rows
+    signs, lanes, n, d = block.signs, width(block.signs), middle.shape[0], w.shape[0] - 1
     alpha, W, n_shared = block.alpha, block.W, block.W.shape[0] // lanes
     own = labels.positives[labels.first[j] : labels.first[j + 1]]
     others = np.flatnonzero(signs & signs.dtype.type(1 << lane) == 0).astype(np.int32)
@@ -221,9 +223,9 @@ def _go_on_alone(rows, labels, block, j, lane, limits, w):
         i = np.int64(members[k])
         signed = alpha[i * lanes + lane]
         dual[k] = abs(signed)
-        for p in range(rows.middle[i], rows.indptr[i + 1]):
-            w[rows.indices[p]] = rows.values[p] * signed
-    plain = Rows(rows.indptr, rows.indices, rows.values, rows.squares)
+        for p in range(middle[i], indptr[i + 1]):
+            w[indices[p]] = values[p] * signed
+    plain = Rows(indptr, indices, values, squares)
     halves = block.half_pos[lane], block.half_neg[lane]
     epochs, visits = descend(plain, members, dual, own.shape[0], halves, limits, w, labels.keys[j])
     W[lane::lanes], block.bias[lane] = w[:n_shared], w[d]
@@ -306,6 +308,7 @@ def by_word(counts, store, order, numbers, first, words, entries, child, weight)
     have a weight go to ``words`` with their ``entries``. ``child`` receives the labels, counted
     from ``first``, and ``weight`` their weights.
     """
+    _, word, label, found_weight = store
     at = np.empty(order.shape[0], np.int64)  # where the next weight of a word goes
     begin, found = 0, 0
     for f in order:
@@ -315,6 +318,6 @@ def by_word(counts, store, order, numbers, first, words, entries, child, weight)
             words[found], entries[found] = numbers[f], counts[f]
             found += 1
     for e in range(begin):
-        place = at[store.word[e]]
-        at[store.word[e]] = place + 1
-        child[place], weight[place] = first + store.label[e], store.weight[e]
+        place = at[word[e]]
+        at[word[e]] = place + 1
+        child[place], weight[place] = first + label[e], found_weight[e]

@@ -112,12 +112,13 @@ def _add(A, A_bias, B, B_bias, scale):
 @njit(nogil=True, cache=True)
 def _gradient(rows, targets, margins, W, bias, slope, curve, G, G_bias):
     """Gradient into G; per row, slope C (sigma - t) and curve C sigma (1 - sigma)."""
+    bits_of, c_pos, c_neg = targets
     sigma, bits = np.empty(LANES, np.float32), np.empty(LANES, np.int32)
     for i in range(margins.shape[0]):
         sigmoid(margins[i], bits, sigma)
         for j in range(LANES):
-            positive = (targets.bits[i] >> np.uint32(j)) & np.uint32(1)
-            c = targets.c_pos[j] if positive else targets.c_neg[j]
+            positive = (bits_of[i] >> np.uint32(j)) & np.uint32(1)
+            c = c_pos[j] if positive else c_neg[j]
             slope[i, j] = c * (sigma[j] - np.float32(positive))
             curve[i, j] = c * sigma[j] * (np.float32(1.0) - sigma[j])
     G[:] = W
@@ -185,6 +186,7 @@ def _step_lengths(margins, change, targets, curve_w, slope_w, slope_0, going):
     The slope at t is slope_w + t curve_w plus the loss's part; the function is convex, so a slope
     that is not positive, or small, means the minimum along the direction is not far behind.
     """
+    bits_of, c_pos, c_neg = targets
     step = np.where(going, 1.0, 0.0).astype(np.float32)
     searching = going.copy()
     sigma, bits = np.empty(LANES, np.float32), np.empty(LANES, np.int32)
@@ -196,8 +198,8 @@ def _step_lengths(margins, change, targets, curve_w, slope_w, slope_0, going):
                 at[j] = margins[i, j] + step[j] * change[i, j]
             sigmoid(at, bits, sigma)
             for j in range(LANES):
-                positive = (targets.bits[i] >> np.uint32(j)) & np.uint32(1)
-                c = targets.c_pos[j] if positive else targets.c_neg[j]
+                positive = (bits_of[i] >> np.uint32(j)) & np.uint32(1)
+                c = c_pos[j] if positive else c_neg[j]
                 total[j] += c * (sigma[j] - np.float32(positive)) * change[i, j]
         for j in range(LANES):
             if searching[j]:
