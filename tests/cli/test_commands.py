@@ -192,7 +192,7 @@ def faults(path: Path) -> list[str]:
             line = named[1]
             if (
                 line.split()[:1]
-                and line.split()[0].strip(".,") not in PROSE
+                and line.split()[0].strip(".,:") not in PROSE
                 and (why := fault(line))
             ):
                 told.append(f"coattail {line}: {why}")
