@@ -188,7 +188,8 @@ class Partial(Generic[Result]):
         if self.folder is None:
             return None
         try:
-            with np.load(self.folder / f"{number}.npz", allow_pickle=False) as z:
+            path = self.folder / f"{number}.npz"
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as z:
                 return self.kind(**{name: z[name] for name in z.files})
         except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
             return None  # not there, or cut off: train the part again
