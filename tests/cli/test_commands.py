@@ -112,8 +112,8 @@ def test_a_word_like_no_command_gets_no_guess():
 
 NAMED = re.compile(r"(?<![\w./@-])coattail[ \t]+(?![&|;>#(])([^`\n]*)")
 """`coattail` and what stands behind it, up to the end of the line or of the code."""
-PROSE = set(
-    "as bundle does import is itself made needs puts raises reports to versions would".split()
+PROSE = re.compile(
+    r"(as|bundle|does|import|is|itself|made|needs|puts|raises|reports|to|versions|would)\b|$"
 )
 """Words that follow the name of the project in messages without being commands."""
 
@@ -186,17 +186,12 @@ def places() -> list[Path]:
 
 
 def faults(path: Path) -> list[str]:
-    told = []
-    for text in texts_of(path):
-        for named in NAMED.finditer(text):
-            line = named[1]
-            if (
-                line.split()[:1]
-                and line.split()[0].strip(".,:") not in PROSE
-                and (why := fault(line))
-            ):
-                told.append(f"coattail {line}: {why}")
-    return told
+    named = [found[1] for text in texts_of(path) for found in NAMED.finditer(text)]
+    return [
+        f"coattail {line}: {why}"
+        for line in named
+        if not PROSE.match(line) and (why := fault(line))
+    ]
 
 
 def test_every_command_that_pages_messages_and_settings_name_is_one_of_today():

@@ -38,7 +38,7 @@ class Command(click.Command):
                 formatter.write(f"{'':>{formatter.current_indent}}{self.example}\n")
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """Commands in the order in which they were written; a misspelt one says what was meant."""
 
     command_class = Command
@@ -57,7 +57,7 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class Contents(Group):
+class Contents(CommandGroup):
     """The top: its commands stand under headings, and former names still lead to them.
 
     Our own errors are printed as one clear message instead of a traceback.
