@@ -1,6 +1,7 @@
 """Draw what `coattail leaderboard` prints on a terminal: docs/pictures/leaderboard.svg, for README.
 
-Run it after `make repro`; the same figures give the same bytes. Text in docs/results/demo.md.
+Run it after `make repro` of the demo: the same figures give the same bytes. A test holds the
+picture against the text in docs/results/demo.md.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def drawn(text: str) -> str:
     console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True)
     console.print(shown, no_wrap=True)
     picture = console.export_svg(title="coattail", theme=DIMMED_MONOKAI, unique_id="leaderboard")
-    return FONT.sub("", picture).replace("Fira Code", "DejaVu Sans Mono").rstrip() + "\n"
+    picture = re.sub(r" *<!--.*?-->\n", "", FONT.sub("", picture))
+    return picture.replace("Fira Code", "DejaVu Sans Mono").rstrip() + "\n"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 START = ROOT / "docs" / "README.md"
+PICTURES = ROOT / "docs" / "pictures"
 LARGEST = 30_000
 WIDEST = 200
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -110,3 +111,15 @@ def test_the_reference_is_written_from_the_code_of_today():
 
 def read(path: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def test_the_picture_of_the_leaderboard_shows_the_table_of_the_results():
+    """Both are made by hand, after `make repro`; so they are at least of one run."""
+    page = read(ROOT / "docs" / "results" / "demo.md")
+    table = re.search(r"```\n( +head +tail.*?)\n\n", page, re.DOTALL)[1]
+    rows = [row.split() for row in re.sub(r"[*▲▼]", " ", table).splitlines()[3:]]
+    drawn = re.findall(r"<text [^>]*>([^<]*)</text>", read(PICTURES / "leaderboard.svg"))
+    shown = re.sub(r"&#160;|[▲▼]", " ", " ".join(drawn)).split()
+    assert len(rows) == 10
+    for row in rows:
+        assert " ".join(row) in " ".join(shown), "run: python scripts/leaderboard_picture.py"
