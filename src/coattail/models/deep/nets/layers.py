@@ -93,8 +93,8 @@ class BiLstm(nn.Module):
         x, lengths = self._steps(x, lengths)
         turn = reversal(lengths, x.shape[1])
         ahead = self._run(self.ahead, x, self.start[0])
-        back = self._run(self.back, _reorder(x, turn), self.start[1])
-        states = torch.cat([ahead, _reorder(back, turn)], dim=2)
+        back = self._run(self.back, reorder(x, turn), self.start[1])
+        states = torch.cat([ahead, reorder(back, turn)], dim=2)
         return dropout(states, self.rate, generator), word_mask(lengths, x.shape[1])
 
     def _steps(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,7 +113,8 @@ class BiLstm(nn.Module):
             return lstm(x.float(), (h, c))
 
 
-def _reorder(x: Tensor, places: Tensor) -> Tensor:
+def reorder(x: Tensor, places: Tensor) -> Tensor:
+    """The words of x (B, T, d) at ``places`` (B, T)."""
     return x.gather(1, places.unsqueeze(2).expand(-1, -1, x.shape[2]))
 
 
