@@ -134,8 +134,9 @@ class Shuffles:
     def __call__(self, epoch: int) -> list[NDArray[np.int64]]:
         if epoch < self._next:
             self._restart()
-        for self._next in range(self._next + 1, epoch + 2):
+        while self._next <= epoch:
             found = epoch_batches(self.lengths, self.batch, self._rng, self.pool)
+            self._next += 1
         return found
 
     def _restart(self) -> None:

@@ -29,11 +29,11 @@ from coattail.models.deep.training.fitting import (
     Judge,
     Lesson,
     course_of,
-    rank_all,
     start_weights,
     validation_sample,
 )
 from coattail.models.deep.training.loop import Moment, Run
+from coattail.models.deep.training.ranking import rank_all
 
 
 class Chain:

@@ -24,6 +24,8 @@ class NetworkModel(DeepModel[Inputs]):
     n_labels_ : labels that it can give.
     """
 
+    n_labels_: int
+
     def _facts(self) -> dict[str, Any]:
         params = self.params.model_dump(mode="json")
         return {"format": FORMAT, "params": params, "n_labels": self.n_labels_}

@@ -28,13 +28,12 @@ from coattail.models.deep.training.fitting import (
     Judge,
     Lesson,
     course_of,
-    rank,
-    rank_all,
     start_outputs,
     validation_sample,
 )
 from coattail.models.deep.training.frozen_states import Keeping, WordPieces, keep_states
 from coattail.models.deep.training.loop import Run
+from coattail.models.deep.training.ranking import rank, rank_all
 
 CACHEABLE = ("none", "tailmix", "hiddenmix")
 """Mixtures that leave the encoder's states as they are; the others run inside it."""

@@ -25,12 +25,11 @@ from coattail.models.deep.training.fitting import (
     Lesson,
     build_net,
     course_of,
-    rank,
-    rank_all,
     start_weights,
     validation_sample,
 )
 from coattail.models.deep.training.loop import Run
+from coattail.models.deep.training.ranking import rank, rank_all
 
 WordParams = AttentionXmlParams | XmlCnnParams | BilstmParams
 

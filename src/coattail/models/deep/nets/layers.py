@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coattail.models.deep.batching import PAD, Batch
+from coattail.data.text import PAD
+from coattail.models.deep.batching import Batch
 from coattail.models.deep.nets.lstm_layer import Lstm
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coattail.arrays import Ragged, TopK, best_first
+from coattail.arrays import Ragged, TopK
 from coattail.evaluation import metrics
 from coattail.labels import frequency
 from coattail.models.deep import batching
@@ -32,9 +32,8 @@ from coattail.models.deep.nets.pooled import BilstmNet, XmlCnnNet
 from coattail.models.deep.nets.tail_mix import TailMixer
 from coattail.models.deep.nets.transformer import LarobertaNet
 from coattail.models.deep.training import word_start
-from coattail.models.deep.training.batch_pieces import Each
 from coattail.models.deep.training.loop import Backward, Course, Moment, Rows
-from coattail.models.deep.training.optimiser import Adam
+from coattail.models.deep.training.optimiser import Adam, learned
 
 AnyParams = AttentionXmlParams | XmlCnnParams | BilstmParams | LarobertaParams | AplcParams
 WordNet = AttentionNet | XmlCnnNet | BilstmNet
@@ -130,11 +129,6 @@ def plain_course(
         lr_end=params.lr_end,
         clip_queue=params.clip_queue,
     )
-
-
-def learned(net: nn.Module) -> dict[str, Tensor]:
-    """The parameters of a net that training changes."""
-    return {name: p for name, p in net.named_parameters() if p.requires_grad}
 
 
 def validation_sample(
@@ -254,28 +248,3 @@ def start_outputs(net: AnyNet, tokens: Ragged, Y: sp.csr_matrix, vocabulary_size
         scored = min(scored, params.candidates)
     share = min(float((counts.sum() + 0.5) / (tokens.n * scored + 1)), 0.5)
     net.fc.layers[-1].bias.fill_(float(np.log(share / (1 - share))))
-
-
-def rank(columns: Tensor, logits: Tensor, k: int) -> TopK:
-    """The best k of scored labels (B, m), ties to the smaller label."""
-    if logits.shape[1] > 4 * k:  # narrow first: sorting all labels twice is the slow part
-        # A stable sort keeps the smaller label first among equal logits.
-        order = logits.sort(dim=1, descending=True, stable=True).indices[:, : 2 * k]
-        columns, logits = columns.gather(1, order), logits.gather(1, order)
-    scores = torch.sigmoid(logits.float())
-    return best_first(columns.cpu().numpy(), scores.cpu().numpy(), k)
-
-
-def rank_all(
-    n: int, k: int, batches: Iterable[Rows], rank_rows: Callable[[Rows], TopK], each: Each
-) -> TopK:
-    """The best k labels of n texts, ranked batch by batch."""
-    found = np.full((n, k), -1, np.int32)
-    scores = np.full((n, k), -np.inf, np.float32)
-
-    def fill(rows: Rows) -> None:
-        top = rank_rows(rows)
-        found[rows], scores[rows] = top.labels, top.scores
-
-    each(fill, batches)
-    return TopK(found, scores, "probability")

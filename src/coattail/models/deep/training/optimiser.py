@@ -8,9 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 BLOCK = 1 << 16  # numbers of a parameter that are updated at a time
+
+
+def learned(net: nn.Module) -> dict[str, Tensor]:
+    """The parameters of a net that training changes, by name."""
+    return {name: p for name, p in net.named_parameters() if p.requires_grad}
 
 
 class Optimiser(Protocol):
@@ -131,7 +136,7 @@ class TorchAdam:
 
     def state(self) -> dict[str, Tensor]:
         """A parameter has a state once it has had a gradient."""
-        found = {}
+        found: dict[str, Tensor] = {}
         for name, p in self.parameters.items():
             found |= {f"{key}.{name}": t for key, t in self.inner.state.get(p, {}).items()}
         return found

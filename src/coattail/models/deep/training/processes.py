@@ -30,28 +30,30 @@ def size() -> int:
 
 
 def leads() -> bool:
-    """Whether this process is the one that writes files and speaks."""
+    """True in rank 0, the process that writes files and logs."""
     return rank() == 0
 
 
 # --- beginning and end
 
 
-def launch(module: str, *arguments: str) -> bool:
+def launch(module: str, *arguments: str, most: int | None = None) -> bool:
     """Run ``python -m module`` in as many processes as wanted and wait; False: only one is wanted.
 
-    The processes print their own errors; the first that fails ends all, and this one too.
+    If there is work for ``most`` processes only, no more are started. The processes print their own
+    errors; the first that fails ends all, and this one too.
     """
     wanted = os.environ.get(WANTED, "1")
     if not wanted.isdigit() or int(wanted) < 1:
         raise ConfigError(f"{WANTED}={wanted}; wanted a whole number from 1 on")
-    if int(wanted) == 1 or "RANK" in os.environ:
+    count = int(wanted) if most is None else min(int(wanted), most)
+    if count == 1 or "RANK" in os.environ:
         return False
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    command = ["--standalone", f"--nproc-per-node={wanted}", "-m", module, *arguments]
+    command = ["--standalone", f"--nproc-per-node={count}", "-m", module, *arguments]
     try:
         run(parse_args(command))
     except ChildFailedError as error:

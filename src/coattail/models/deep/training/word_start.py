@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from coattail.arrays import Ragged, unit_rows
-from coattail.models.deep.batching import PAD
+from coattail.data.text import PAD
 
 
 def word_rarity(tokens: Ragged, vocabulary_size: int) -> NDArray[np.float64]:

@@ -118,6 +118,7 @@ class Bbn(EncoderModel):
             rare = self._pad(tokens, sampler.draw(len(texts.rows), chance.samples))
             usual = part.net(texts, chance.dropout) @ part.rows[0].T
             states = part.net.states(rare, chance.dropout)
+            assert part.top is not None
             balanced = part.top(states, rare.lengths) @ part.rows[1].T
             # Twice, so that equal shares give what both branches add up to when ranking.
             logits = 2 * (share * usual + (1 - share) * balanced) + part.net.offset

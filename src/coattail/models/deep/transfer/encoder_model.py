@@ -18,18 +18,19 @@ from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
 from coattail.arrays import Ragged, TopK, best_first
 from coattail.config import parse
+from coattail.data.text import PAD
 from coattail.errors import DataError, ModelError
 from coattail.evaluation import metrics
 from coattail.labels import frequency
 from coattail.models.deep import batching
-from coattail.models.deep.batching import PAD, Batch
+from coattail.models.deep.batching import Batch
 from coattail.models.deep.deep_model import DeepModel
 from coattail.models.deep.fit_data import FitData, RunContext, checked_tokens
 from coattail.models.deep.nets.loss import positive_weights
 from coattail.models.deep.training.checkpoint import Checkpoint
-from coattail.models.deep.training.fitting import learned, rank_all
 from coattail.models.deep.training.loop import Course, Moment, Rows, Run
-from coattail.models.deep.training.optimiser import TorchAdam
+from coattail.models.deep.training.optimiser import TorchAdam, learned
+from coattail.models.deep.training.ranking import rank_all
 from coattail.models.deep.training.word_start import label_vectors
 from coattail.models.deep.transfer.encoder_net import HttnNet
 from coattail.models.deep.transfer.transfer_params import EncoderParams, TransferParams

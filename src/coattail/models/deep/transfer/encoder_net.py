@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from coattail.models.deep.batching import PAD, Batch
+from coattail.data.text import PAD
+from coattail.models.deep.batching import Batch
 from coattail.models.deep.nets.layers import reorder, reversal
 from coattail.models.deep.nets.lstm_layer import Lstm
 from coattail.models.deep.transfer.transfer_params import EncoderParams

@@ -22,7 +22,9 @@ from coattail.models.linear.ovr import Ovr
 
 
 class Ltmcp(EncoderModel):
-    """Long-tail learning by two kinds of classifiers (after Yuan et al. 2019; docs/explanation/transfer.md).
+    """Long-tail learning by two kinds of classifiers (Yuan et al. 2019).
+
+    docs/explanation/transfer.md says where it departs from the paper.
 
     Attributes
     ----------
