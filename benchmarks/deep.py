@@ -177,6 +177,7 @@ def contenders(arguments: argparse.Namespace) -> dict[str, Any]:
     from coattail.models.deep import batching
     from coattail.models.deep.deep_models import build
     from coattail.models.deep.deep_params import DeepParams
+    from coattail.models.deep.fit_data import FitData, RunContext
     from coattail.models.deep.training.fitting import build_net, start_weights
 
     def drawn() -> tuple[Ragged, sp.csr_matrix, np.ndarray]:
@@ -213,14 +214,10 @@ def contenders(arguments: argparse.Namespace) -> dict[str, Any]:
 
         def train(self) -> float:
             rates: list[float] = []
-            self.model = build(self.params).fit(
-                self.tokens,
-                self.Y,
-                vocabulary_size=VOCABULARY,
-                vectors=self.vectors,
-                threads=self.arguments.threads,
-                log=lambda numbers, epoch: rates.append(numbers["texts_per_second"]),
-            )
+            data = FitData(self.tokens, self.Y, vocabulary_size=VOCABULARY, vectors=self.vectors)
+            log = lambda numbers, epoch: rates.append(numbers["texts_per_second"])  # noqa: E731
+            context = RunContext(threads=self.arguments.threads, log=log)
+            self.model = build(self.params).fit(data, context)
             return rates[0]
 
         def predict(self) -> float:

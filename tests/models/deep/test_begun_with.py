@@ -17,6 +17,7 @@ from coattail.labels.tree import Tree
 from coattail.models import begun_with
 from coattail.models.deep.deep_models import build
 from coattail.models.deep.deep_params import DeepParams
+from tests import deep_fit
 from tests.model_contract import digest
 from tests.tiny_bert import save_tiny_bert
 
@@ -66,7 +67,7 @@ def fit(settings: dict[str, Any], kill: bool = False, **changed: Any) -> Any:
     usual |= {"vocabulary_size": WORDS, "trees": [TREE], "threads": 1, "log": log}
     given = usual | changed
     params = parse({**COMMON, **settings}, DeepParams, "test")
-    return build(params).fit(given.pop("tokens"), given.pop("Y"), **given)
+    return deep_fit.fit(build(params), given.pop("tokens"), given.pop("Y"), **given)
 
 
 def check(

@@ -17,6 +17,9 @@ import torch
 
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import XmlCnnParams
+from coattail.models.deep.fit_data import RunContext
+from coattail.models.deep.training.checkpoint import Checkpoint
+from coattail.models.deep.training.fitting import plain_course
 from coattail.models.deep.training.loop import Trainer, step_seed
 from coattail.models.deep.training.optimiser import Adam, NormQueue, WeightAverage
 
@@ -130,14 +133,14 @@ def test_the_step_size_sinks_in_a_line() -> None:
     scales = []
 
     def backward(net: torch.nn.Module, *_: object) -> torch.Tensor:
-        scales.append(trainer.adam.scale)
+        scales.append(course.optimiser.scale)
         loss = net(torch.ones(1)).square().sum()
         loss.backward()
         return loss.detach()
 
     net, lengths = torch.nn.Linear(1, 1), np.ones(4, np.int64)
-    trainer = Trainer(net, params, lengths, backward, None, device="cpu", inputs={})
-    trainer.run()
+    course = plain_course("test", net, params, lengths, backward)
+    assert Trainer(course, RunContext(), Checkpoint(None, {})).run() == 2
     assert scales == [1, 0.875, 0.75, 0.625]
 
 
@@ -148,6 +151,7 @@ TRAINING = """
     from coattail.arrays import Ragged
     from coattail.models.deep.deep_models import build
     from coattail.models.deep.deep_params import AttentionXmlParams
+    from coattail.models.deep.fit_data import FitData, RunContext
 
     folder, pause = Path(sys.argv[1]), float(sys.argv[2])
     rng = np.random.default_rng(0)
@@ -161,8 +165,9 @@ TRAINING = """
     def log(numbers, epoch):
         print("epoch", epoch, flush=True)
         time.sleep(pause)
-    build(params).fit(tokens, Y, vocabulary_size=30, valid=(tokens, Y), threads=1, log=log,
-        checkpoint=folder / "state.safetensors").save(folder / "model")
+    data = FitData(tokens, Y, valid=(tokens, Y), vocabulary_size=30)
+    context = RunContext(threads=1, log=log, checkpoint=folder / "state.safetensors")
+    build(params).fit(data, context).save(folder / "model")
 """
 
 

@@ -29,6 +29,7 @@ from coattail.models.deep.training.batch_pieces import Pieces, in_turn, workers
 from coattail.models.deep.training.fitting import build_net, start_weights
 from coattail.pipeline.runner import limit_threads
 from coattail.progress import progress
+from tests.deep_fit import fit
 from tests.model_contract import digest
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -58,7 +59,7 @@ def test_number_of_threads_changes_no_byte_of_a_model_of_real_size(
     params = parse({"epochs": 1, **MODELS[name]}, DeepParams, name)
     scores = []
     for threads in (1, 3):
-        model = build(params).fit(tokens, Y, vocabulary_size=200, threads=threads)
+        model = fit(build(params), tokens, Y, vocabulary_size=200, threads=threads)
         model.save(tmp_path / str(threads))
         scores.append(model.predict(tokens, 9).scores.tobytes())
     assert digest(tmp_path / "1") == digest(tmp_path / "3")
@@ -97,7 +98,7 @@ def gradients(tokens: Ragged, Y: sp.csr_matrix) -> Any:
 def test_more_pieces_than_texts_leave_some_without_work() -> None:
     tokens, Y = corpus(2, 30, 20)
     params = parse({"model": "xmlcnn", "pieces": 4, "epochs": 1}, DeepParams, "x")
-    assert build(params).fit(tokens, Y, vocabulary_size=200).predict(tokens, 3).n == 2
+    assert fit(build(params), tokens, Y, vocabulary_size=200).predict(tokens, 3).n == 2
 
 
 def test_copies_of_a_net_share_numbers_but_not_gradients() -> None:

@@ -19,6 +19,7 @@ from coattail.models.deep.nets.attentionxml import AttentionNet, pick
 from coattail.models.deep.nets.layers import initialise, word_mask
 from coattail.models.deep.nets.loss import cross_entropy
 from coattail.models.deep.nets.span_mix import exchange_spans
+from tests.deep_fit import fit
 from tests.model_contract import same
 
 
@@ -109,7 +110,7 @@ def test_attentionxml_trains_with_exchanged_spans(candidates: int) -> None:
     answers = []
     for mix in ("ssmix", "ssmix", "none"):
         made = build(settings(mix=mix, candidates=candidates, head_dim=4, epochs=2))
-        made.fit(tokens, Y, vocabulary_size=30, threads=1)  # type: ignore[arg-type]
+        fit(made, tokens, Y, vocabulary_size=30, threads=1)
         answers.append(made.predict(tokens, 3))  # type: ignore[arg-type]
     assert same(answers[0], answers[1])
     assert not same(answers[0], answers[2])

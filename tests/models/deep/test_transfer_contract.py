@@ -14,6 +14,7 @@ from coattail.arrays import Ragged
 from coattail.config import parse
 from coattail.models.deep.transfer.transfer_models import build, load
 from coattail.models.deep.transfer.transfer_params import TransferParams
+from tests.deep_fit import fit
 from tests.model_contract import ModelContract
 
 SMALL = {
@@ -46,7 +47,7 @@ class TransferContract(ModelContract):
 
     def fit(self, model: Any, X: sp.csr_matrix, Y: sp.csr_matrix) -> Any:
         threads = int(os.environ.get("COATTAIL_THREADS", "1"))
-        return model.fit(self.inputs(X), Y, vocabulary_size=X.shape[1] + 2, threads=threads)
+        return fit(model, self.inputs(X), Y, vocabulary_size=X.shape[1] + 2, threads=threads)
 
 
 class TestHttn(TransferContract):
