@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -17,6 +19,7 @@ from coattail.models.deep.transfer.encoder_net import HttnNet
 from coattail.models.deep.transfer.httn import Httn
 from coattail.models.deep.transfer.transfer_params import HttnParams
 from tests.deep_fit import fit
+from tests.model_contract import digest
 
 SMALL = {"dim": 8, "hidden": 8, "embedding_dim": 8, "sets": 5, "t": 3, "batch": 16, "lr": 0.01}
 WORDS = 40
@@ -68,7 +71,7 @@ def test_batches_of_an_epoch_are_the_same_whichever_is_asked_for_first():
     whole = batching.Shuffles(lengths, 4, [3, 1], pool=2)
     epochs = [[rows.tolist() for rows in whole(epoch)] for epoch in range(4)]
     assert epochs[0] != epochs[1]
-    assert all(sorted(sum(batches, [])) == list(range(50)) for batches in epochs)
+    assert all(sorted(chain(*batches)) == list(range(50)) for batches in epochs)
     resumed = batching.Shuffles(lengths, 4, [3, 1], pool=2)
     assert [[rows.tolist() for rows in resumed(epoch)] for epoch in (2, 3, 0)] == [
         epochs[2],
@@ -260,6 +263,47 @@ def test_the_offset_starts_at_the_log_odds_and_is_learned_only_if_wanted():
     assert float(fitted(epochs=1, offset=False).net_.offset.detach()) == 0
 
 
+def test_prototypes_and_transfer_that_are_done_are_not_made_again(tmp_path, monkeypatch):
+    tokens, Y = topics()
+    params = HttnParams(**SMALL, epochs=2, head_count=5, finetune=True, dropout=0.3)
+    epochs = []
+
+    def train():
+        log = lambda numbers, epoch: epochs.append(epoch)  # noqa: E731
+        given = {"vocabulary_size": WORDS, "threads": 1, "log": log}
+        return fit(Httn(params), tokens, Y, **given, checkpoint=tmp_path / "some.ckpt")
+
+    class Killed(Exception):
+        pass
+
+    def killed(*_):
+        raise Killed
+
+    learn = prototypes.learn_transfer
+    with monkeypatch.context() as patch:
+        patch.setattr(prototypes, "learn_transfer", killed)
+        with pytest.raises(Killed):
+            train()
+    assert epochs == [0, 1]
+    done = []
+    monkeypatch.setattr(
+        prototypes, "learn_transfer", lambda *given: done.append(1) or learn(*given)
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(Httn, "_vectors", killed)
+        with pytest.raises(Killed):  # those of before fine-tuning are there
+            train()
+    assert epochs == [0, 1, 2, 3]
+    assert len(done) == 1
+    resumed = train()
+    assert epochs == [0, 1, 2, 3]
+    assert len(done) == 2
+    whole = fit(Httn(params), tokens, Y, vocabulary_size=WORDS, threads=1)
+    resumed.save(tmp_path / "resumed")
+    whole.save(tmp_path / "whole")
+    assert digest(tmp_path / "resumed") == digest(tmp_path / "whole")
+
+
 def test_fine_tuning_changes_head_and_tail_rows():
     plain, tuned = fitted(epochs=1), fitted(epochs=1, finetune=True)
     moved = (plain.M_ != tuned.M_).any(dim=2)[0]
@@ -354,7 +398,7 @@ def test_adding_without_texts_or_to_a_joint_model_is_a_clear_error(model):
 def test_mistakes_are_clear_errors(model, tmp_path):
     tokens, Y = topics(n=20)
     params = HttnParams(**SMALL)
-    with pytest.raises(DataError, match="20 texts but Y has 19"):
+    with pytest.raises(DataError, match="20 texts but 19 rows"):
         fit(Httn(params), tokens, Y[:-1], vocabulary_size=WORDS)
     with pytest.raises(DataError, match="nothing to learn"):
         fit(Httn(params), tokens, sp.csr_matrix(Y.shape, dtype=np.float32), vocabulary_size=WORDS)

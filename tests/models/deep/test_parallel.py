@@ -27,6 +27,8 @@ from coattail.models.deep.nets.layers import Words
 from coattail.models.deep.training import processes
 from coattail.models.deep.training.batch_pieces import Pieces, in_turn, workers
 from coattail.models.deep.training.fitting import build_net, start_weights
+from coattail.models.deep.transfer import transfer_models
+from coattail.models.deep.transfer.transfer_params import TransferParams
 from coattail.pipeline.runner import limit_threads
 from coattail.progress import progress
 from tests.deep_fit import fit
@@ -64,6 +66,18 @@ def test_number_of_threads_changes_no_byte_of_a_model_of_real_size(
         scores.append(model.predict(tokens, 9).scores.tobytes())
     assert digest(tmp_path / "1") == digest(tmp_path / "3")
     assert scores[0] == scores[1]
+
+
+@pytest.mark.parametrize("name", ["httn", "bbn", "oltr"])
+def test_number_of_threads_changes_no_byte_of_a_transfer_model_in_pieces(
+    name: str, tmp_path: Path
+) -> None:
+    tokens, Y = corpus(64, 60, 80)
+    params = parse({"model": name, "epochs": 1, "pieces": 2}, TransferParams, name)
+    for threads in (1, 3):
+        model = fit(transfer_models.build(params), tokens, Y, vocabulary_size=200, threads=threads)
+        model.save(tmp_path / str(threads))
+    assert digest(tmp_path / "1") == digest(tmp_path / "3")
 
 
 def test_pieces_of_a_batch_give_the_gradients_of_the_whole() -> None:
@@ -160,6 +174,9 @@ TRAINING = """
     from coattail.models.deep.deep_models import build
     from coattail.config import parse
     from coattail.models.deep.deep_params import DeepParams
+    from coattail.models.deep.fit_data import FitData, RunContext
+    from coattail.models.deep.transfer import transfer_models
+    from coattail.models.deep.transfer.transfer_params import TransferParams
     from coattail.labels.tree import Tree
 
     folder = Path(sys.argv[1])
@@ -177,13 +194,27 @@ TRAINING = """
         "tree": {"model": "attentionxml", **small, "candidates": 1, "tree": "pairs", "epochs": 2},
         "xmlcnn": {"model": "xmlcnn", "filters": 4, "bottleneck": 8},
     }
+    rivals = {
+        "httn": {"head_share": 0.5, "sets": 3, "finetune": True, "finetune_lr": 0.01},
+        "bbn": {},
+        "oltr": {"memory_epochs": 2},
+        "ltmcp": {"head_share": 0.5},
+        "dxml": {"walks": 2, "walk_length": 5},
+    }
+    shape = {"epochs": 3, "batch": 14, "embedding_dim": 6, "hidden": 4, "dim": 6, "pieces": 2}
+    models = {
+        name: build(parse({**common, **settings}, DeepParams, name))
+        for name, settings in sets.items()
+    } | {
+        name: transfer_models.build(parse({"model": name, **shape, **more}, TransferParams, name))
+        for name, more in rivals.items()
+    }
+    data = FitData(tokens, Y, (tokens, Y), vocabulary_size=30, trees=trees)
     with processes.together("cpu") as device:
-        for name, settings in sets.items():
+        for name, model in models.items():
             curve = []
-            model = build(parse({**common, **settings}, DeepParams, name))
-            model.fit(tokens, Y, vocabulary_size=30, valid=(tokens, Y), threads=1, trees=trees,
-                device=device, log=lambda numbers, epoch: curve.append(numbers["loss"]),
-                checkpoint=folder / f"{name}.ckpt")
+            log = lambda numbers, epoch: curve.append(numbers["loss"])
+            model.fit(data, RunContext(device, 1, log, folder / f"{name}.ckpt"))
             if processes.leads():
                 model.save(folder / name)
                 (folder / f"{name}.json").write_text(json.dumps(curve))
@@ -217,6 +248,8 @@ def test_two_processes_train_as_one_with_the_whole_batch(tmp_path: Path) -> None
             ours, theirs = load_file(file), load_file(tmp_path / "2" / name / file.name)
             for key, tensor in ours.items():
                 torch.testing.assert_close(theirs[key], tensor, rtol=1e-4, atol=1e-6)
+    for name in ("httn", "bbn", "oltr", "ltmcp", "dxml"):
+        assert digest(tmp_path / "1" / name) == digest(tmp_path / "2" / name)
 
 
 FAILING = """
@@ -281,6 +314,8 @@ def test_one_process_is_not_started_and_a_wrong_number_is_an_error(
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setenv(processes.WANTED, "1")
     assert processes.launch("nothing") is False
+    monkeypatch.setenv(processes.WANTED, "3")
+    assert processes.launch("nothing", most=1) is False
     monkeypatch.setenv(processes.WANTED, "many")
     with pytest.raises(ConfigError, match="COATTAIL_PROCESSES=many"):
         processes.launch("nothing")
