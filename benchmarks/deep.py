@@ -178,6 +178,7 @@ def contenders(arguments: argparse.Namespace) -> dict[str, Any]:
     from coattail.models.deep.deep_models import build
     from coattail.models.deep.deep_params import DeepParams
     from coattail.models.deep.fit_data import FitData, RunContext
+    from coattail.models.deep.nets.step import Step
     from coattail.models.deep.training.fitting import build_net, start_weights
 
     def drawn() -> tuple[Ragged, sp.csr_matrix, np.ndarray]:
@@ -210,7 +211,7 @@ def contenders(arguments: argparse.Namespace) -> dict[str, Any]:
             batch = batching.pad(self.tokens, rows, MAX_TOKENS, "cpu")
             targets = batching.dense_targets(self.Y, rows, "cpu")
             generator = torch.Generator().manual_seed(0)
-            return float(self.untrained().backward(batch, targets, None, generator))
+            return float(self.untrained().backward(batch, Step(targets, None, generator)))
 
         def train(self) -> float:
             rates: list[float] = []

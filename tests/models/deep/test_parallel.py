@@ -24,6 +24,7 @@ from coattail.models.deep import device
 from coattail.models.deep.deep_models import build
 from coattail.models.deep.deep_params import DeepParams
 from coattail.models.deep.nets.layers import Words
+from coattail.models.deep.nets.step import Step
 from coattail.models.deep.training import processes
 from coattail.models.deep.training.batch_pieces import Pieces, in_turn, workers
 from coattail.models.deep.training.fitting import build_net, start_weights
@@ -103,7 +104,7 @@ def gradients(tokens: Ragged, Y: sp.csr_matrix) -> Any:
     def task(net: Any, rows: Any, piece: int) -> torch.Tensor:
         batch = batching.pad(tokens, rows, 64, "cpu")
         targets = batching.dense_targets(Y, rows, "cpu")
-        loss: torch.Tensor = net.backward(batch, targets, None, torch.Generator())
+        loss: torch.Tensor = net.backward(batch, Step(targets, None, torch.Generator()))
         return loss
 
     return task
@@ -358,8 +359,9 @@ def test_bfloat16_changes_the_loss_by_rounding_only(name: str) -> None:
         net = build_net(params, 40, 200, 16)
         start_weights(net, params, tokens, Y, None)
         mixture = mixer.at(8, Moment(0, 0, 0), "cpu")
+        generator = torch.Generator().manual_seed(0)
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            loss = net.backward(batch, targets, None, torch.Generator().manual_seed(0), *mixture)
+            loss = net.backward(batch, Step(targets, None, generator, *mixture))
         assert loss.dtype == torch.float32
         used = [p for p in net.parameters() if p.grad is not None]
         assert all(p.grad.dtype == torch.float32 for p in used)

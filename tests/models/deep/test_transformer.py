@@ -22,7 +22,7 @@ from coattail.models.deep.deep_params import AplcParams, DeepParams, LarobertaPa
 from coattail.models.deep.nets import pretrained
 from coattail.models.deep.nets.aplc import AplcNet
 from coattail.models.deep.nets.attentionxml import pick
-from coattail.models.deep.nets.layers import Mixture, initialise
+from coattail.models.deep.nets.layers import Mixture, Reading, initialise
 from coattail.models.deep.nets.loss import cross_entropy
 from coattail.models.deep.nets.transformer import LarobertaNet
 from coattail.models.deep.training.fitting import Mixer
@@ -89,10 +89,10 @@ def fit(settings: LarobertaParams | AplcParams, **more: Any) -> Any:
 
 def test_a_text_has_the_same_states_and_logits_alone_and_padded(encoder: str) -> None:
     net, found = make_net(encoder)
-    together = net.encode(batch_of(found), None)
+    together = net.encode(batch_of(found))
     _, logits = net.score(batch_of(found), 5)
     for row, text in enumerate(TEXTS):
-        alone = net.encode(batch_of(found, [text]), None)
+        alone = net.encode(batch_of(found, [text]))
         real = int(alone.mask.sum())
         assert int(together.mask[row].sum()) == real
         torch.testing.assert_close(together.states[row, :real], alone.states[0, :real])
@@ -274,7 +274,7 @@ def test_two_texts_are_mixed_at_a_layer_as_by_hand(encoder: str, place: str, dep
     partner = torch.tensor([1, 0, 3, 2, 5, 4, 7, 6])
     mix = Mixture(partner, torch.linspace(0.5, 0.9, 8), place)
     with torch.no_grad():
-        states, mask = net.encoder(batch, torch.Generator().manual_seed(0), mix)
+        states, mask = net.encoder(batch, Reading(torch.Generator().manual_seed(0), mix))
         ids, own = net.encoder.cut(batch)
         expected = layer_by_layer(net.encoder.inner, ids, own, mix, depth)
     assert torch.equal(mask, own | own[partner])
@@ -322,7 +322,7 @@ def test_saliency_is_the_norm_of_the_gradient_of_word_vectors(encoder: str) -> N
     targets = torch.from_numpy(labels().toarray()).double()
     found_norms = net._saliency(batch, targets, None, torch.Generator())
     words = net.embed(batch).detach().requires_grad_()
-    states, mask = net.encoder(batch, None, words=words)
+    states, mask = net.encoder(batch, Reading(words=words))
     every = torch.arange(5)
     cross_entropy(net.logits(states, mask, every), pick(targets, every), None).backward()
     torch.testing.assert_close(found_norms, words.grad.norm(dim=2))

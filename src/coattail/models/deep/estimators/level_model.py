@@ -85,7 +85,7 @@ class Chain:
         self, level: int, batch: batching.Batch, items: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         net = self.nets[level]
-        encoded = net.encode(batch, None)
+        encoded = net.encode(batch)
         columns = None if level == 0 else torch.from_numpy(np.maximum(items, 0)).to(self.device)
         pieces = [
             net.logits(encoded.states, encoded.mask, block)

@@ -28,6 +28,26 @@ class Mixture:
         share = self.share.view(-1, *([1] * (x.dim() - 1)))
         return share * x + (1 - share) * x[self.partner]
 
+    def blend_states(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """States (B, S, d) without what padding holds, and where either text has some."""
+        blended = self.blend(states.masked_fill(~mask.unsqueeze(2), 0.0))
+        return blended, mask | mask[self.partner]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a network reads a batch: as it is, or with dropout, mixed, from other word vectors."""
+
+    generator: torch.Generator | None = None  # of dropout; None: no dropout
+    mixture: Mixture | None = None
+    words: Tensor | None = None  # (B, T, e) in place of the batch's word vectors
+
+    def mixes(self, place: str) -> bool:
+        return self.mixture is not None and self.mixture.place == place
+
+
+PLAIN = Reading()
+
 
 def dropout(x: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
     """Zero whole features of a text (the same ones at every word); no generator, no dropout.
@@ -70,6 +90,14 @@ class Words(nn.Module):
 
     def forward(self, ids: Tensor, generator: torch.Generator | None) -> Tensor:
         return dropout(self.table(ids), self.rate, generator)  # (B, T, dim)
+
+    def read(self, batch: Batch, reading: Reading) -> tuple[Tensor, Tensor]:
+        """Word vectors (B, T, dim) and lengths (B,); a mixture is as long as its longer text."""
+        words = self(batch.ids, reading.generator) if reading.words is None else reading.words
+        if reading.mixture is None or not reading.mixes("word"):
+            return words, batch.lengths
+        partner = batch.lengths[reading.mixture.partner]
+        return reading.mixture.blend(words), torch.maximum(batch.lengths, partner)
 
 
 class BiLstm(nn.Module):

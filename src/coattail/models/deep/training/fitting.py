@@ -26,9 +26,10 @@ from coattail.models.deep.deep_params import (
 from coattail.models.deep.device import autocast
 from coattail.models.deep.nets.aplc import AplcNet
 from coattail.models.deep.nets.attentionxml import AttentionNet, LabelAttention
-from coattail.models.deep.nets.layers import Mixture, initialise
+from coattail.models.deep.nets.layers import Mixture, Reading, initialise
 from coattail.models.deep.nets.loss import positive_weights
 from coattail.models.deep.nets.pooled import BilstmNet, XmlCnnNet
+from coattail.models.deep.nets.step import Step
 from coattail.models.deep.nets.tail_mix import TailMixer
 from coattail.models.deep.nets.transformer import LarobertaNet
 from coattail.models.deep.training import word_start
@@ -78,14 +79,12 @@ def course_of(lesson: Lesson, device: str) -> Course:
     def backward(net: AnyNet, rows: Rows, generator: torch.Generator, at: Moment) -> Tensor:
         batch = lesson.batch(rows, device)
         targets = batching.dense_targets(lesson.Y, rows, device)
-        mixture, tailmix = mixer.at(len(rows), at, device)
+        step = Step(targets, weight, generator, *mixer.at(len(rows), at, device))
         with autocast(device):
             if lesson.columns is None or not isinstance(net, AttentionNet):
-                return net.backward(batch, targets, weight, generator, mixture, tailmix)
-            encoded, columns = net.encode(batch, generator), lesson.columns(rows, at)
-            return net.backward_columns(
-                encoded, targets, columns, weight, generator, batch, tailmix
-            )
+                return net.backward(batch, step)
+            encoded, columns = net.encode(batch, Reading(generator)), lesson.columns(rows, at)
+            return net.backward_columns(batch, encoded, columns, step)
 
     def judge() -> dict[str, float]:
         assert lesson.judge is not None
