@@ -10,7 +10,7 @@ import torch
 from coattail.arrays import Ragged
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import AttentionXmlParams, BilstmParams
-from coattail.models.deep.nets.layers import Mixture, contexts, initialise
+from coattail.models.deep.nets.layers import PLAIN, Mixture, Reading, contexts, initialise
 from coattail.models.deep.nets.step import Step
 from coattail.models.deep.nets.tail_mix import (
     Pairs,
@@ -204,7 +204,9 @@ def test_mixing_a_text_with_itself_changes_nothing() -> None:
         tokens = Ragged(np.array([0, 3, 5]), np.array([2, 3, 4, 5, 6], np.int32))
         batch = batching.pad(tokens, np.arange(2), 9, "cpu")
         same = Mixture(torch.tensor([0, 1]), torch.tensor([0.3, 0.6]), place)
-        torch.testing.assert_close(net.pooled(batch, None, same), net.pooled(batch, None, None))
+        torch.testing.assert_close(
+            net.pooled(batch, Reading(mixture=same)), net.pooled(batch, PLAIN)
+        )
 
 
 def test_mixing_starts_at_its_epoch_and_depends_on_the_step_only() -> None:

@@ -24,6 +24,7 @@ from coattail.models.deep.nets.aplc import AplcNet
 from coattail.models.deep.nets.attentionxml import pick
 from coattail.models.deep.nets.layers import Mixture, Reading, initialise
 from coattail.models.deep.nets.loss import cross_entropy
+from coattail.models.deep.nets.step import Step
 from coattail.models.deep.nets.transformer import LarobertaNet
 from coattail.models.deep.training.fitting import Mixer
 from coattail.models.deep.training.frozen_states import WordPieces
@@ -320,7 +321,7 @@ def test_saliency_is_the_norm_of_the_gradient_of_word_vectors(encoder: str) -> N
     batch = batch_of(found)
     net.double()  # blocks of labels add up in another order, which float32 would show
     targets = torch.from_numpy(labels().toarray()).double()
-    found_norms = net._saliency(batch, targets, None, torch.Generator())
+    found_norms = net._saliency(batch, Step(targets, None, torch.Generator()))
     words = net.embed(batch).detach().requires_grad_()
     states, mask = net.encoder(batch, Reading(words=words))
     every = torch.arange(5)

@@ -27,8 +27,8 @@ from coattail.models.fitted import Fitted
 class DeepModel(Fitted, Generic[Inputs]):
     """A network that learns from texts and ranks labels.
 
-    A subclass checks what it is given (``_checked``), learns (``_learn``), ranks (``_ranked``), and
-    says what is kept of it (``_facts``, ``_write``, ``_read``).
+    A subclass checks its data (``_checked``), trains (``_learn``), ranks (``_ranked``), and writes
+    and reads its files (``_facts``, ``_write``, ``_read``).
 
     Attributes
     ----------

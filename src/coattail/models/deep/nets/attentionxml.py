@@ -149,9 +149,7 @@ class LabelAttention(nn.Module):
         states = encoded.states.detach().requires_grad_(learns)
         true, skip, total = targets, None, torch.zeros((), device=states.device)
         if tailmix is not None:
-            pairs = self._pairs(
-                tailmix, replace(encoded, states=states.detach()), columns, batch, step
-            )
+            pairs = self._pairs(tailmix, encoded, columns, batch, step)
             if len(pairs.row):
                 targets = soft_targets(targets, pairs)
                 skip = torch.zeros_like(targets, dtype=torch.bool)

@@ -13,7 +13,7 @@ from coattail.models.deep.nets.tail_mix import TailMixer
 
 @dataclass(frozen=True)
 class Step:
-    """The goal of one step, and what is mixed on the way to it."""
+    """Targets of one batch, weights of the positives, random numbers, and what is mixed."""
 
     targets: Tensor  # float (B, L)
     weights: Tensor | None  # of positives (L,)

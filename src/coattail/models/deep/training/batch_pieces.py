@@ -1,4 +1,4 @@
-"""A batch cut into pieces for threads and processes: the sums are the same whoever computes."""
+"""A batch cut into pieces: gradients do not depend on which thread or process computes them."""
 
 from __future__ import annotations
 

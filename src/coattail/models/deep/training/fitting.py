@@ -1,4 +1,4 @@
-"""Fitting one network: where it starts, what a step does, how it is judged and ranks."""
+"""Fitting one network: its first weights, its steps, and its metrics on validation texts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Batches = Callable[[Rows, str], batching.Batch]
 
 @dataclass(frozen=True)
 class Lesson:
-    """What one network learns, and who judges it."""
+    """What one network learns, and from what."""
 
     name: str
     net: AnyNet
@@ -133,7 +133,7 @@ def plain_course(
 def validation_sample(
     tokens: Ragged, Y: sp.csr_matrix, params: AnyParams
 ) -> tuple[Ragged, sp.csr_matrix]:
-    """At most ``valid_texts`` random texts: the first ones of a file are seldom typical."""
+    """At most ``valid_texts`` texts drawn at random; the first ones of a file are seldom typical."""
     if tokens.n <= params.valid_texts:
         return tokens, Y
     rng = np.random.default_rng([params.seed, 11])

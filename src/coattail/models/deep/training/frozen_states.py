@@ -1,4 +1,4 @@
-"""Texts as word pieces, with what a frozen encoder makes of them kept in a file."""
+"""Texts as word pieces, and a file that caches the states of a frozen encoder."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class WordPieces:
 
 @dataclass(frozen=True)
 class Keeping:
-    """What states are kept, how, and where.
+    """How and where states of an encoder are cached.
 
     With a ``folder`` the file is named after all that it depends on and stays, so that the next
     training over the same texts reads it; files of other texts or encoders go when all together

@@ -38,16 +38,17 @@ class Moment:
 
 # Adds the gradients of some texts to a net, with the random numbers given; their mean loss.
 Backward = Callable[[Any, Rows, torch.Generator, Moment], Tensor]
-# Numbers that go on from step to step, by name.
+# Generators of random numbers, by name.
 Streams = Mapping[str, torch.Generator | np.random.Generator]
 
 
 @dataclass(frozen=True)
 class Course:
-    """One training of a network: what happens in a step, how many there are, what is kept.
+    """One training of a network, from its first step to the weights that are kept.
 
-    Of what ``judge`` finds, the first number chooses the best weights, which stay at the end;
-    without it the averaged weights stay, or the last ones. The defaults are the plainest training.
+    The first number that ``judge`` returns chooses the best weights, which are kept; without a
+    judge these are the averaged weights, or the last ones. By default nothing is averaged or
+    clipped, and all epochs are trained.
     """
 
     name: str
@@ -66,14 +67,14 @@ class Course:
     swa_from: int = -1  # epoch at whose start weight averaging begins; -1: never
     lr_end: float = 1.0  # share of the step size that is left at the last step
     clip_queue: int = 0  # norms remembered for clipping; 0: no clipping
-    # Random numbers that ``backward`` takes beside those of its step; a checkpoint keeps their
-    # state, and they are of use only where one process computes one piece.
+    # Generators that ``backward`` draws from, step after step. A checkpoint keeps their states.
+    # With more than one piece their order would be a matter of luck, so then they are not used.
     streams: Streams = field(default_factory=dict)
 
 
 @dataclass
 class Position:
-    """What a checkpoint keeps of a training beside its tensors."""
+    """Resumable state that is not a tensor."""
 
     epoch: int = 0
     batch: int = 0  # batches of this epoch already done
@@ -269,7 +270,7 @@ class Trainer:
 
 
 class Run:
-    """The fitting of one model: its trainings one after the other, their epochs in one row."""
+    """Runs the trainings of one model one after the other and numbers their epochs through."""
 
     def __init__(self, context: RunContext, checkpoint: Checkpoint) -> None:
         self.context, self.checkpoint = context, checkpoint

@@ -1,4 +1,4 @@
-"""Several processes that train one model together (torchrun): who leads, what they exchange."""
+"""Several processes that train one model (torchrun): starting them, their leader, exchange."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def together(device: str) -> Iterator[str]:
 
 @contextmanager
 def _contact() -> Iterator[None]:
-    """Losing another process is an error of that process: say so instead of a stack of calls."""
+    """Turn a lost connection into a message that points to the process that failed."""
     try:
         yield
     except RuntimeError as error:
@@ -100,7 +100,7 @@ def _contact() -> Iterator[None]:
 
 
 def from_leader(value: float, device: str) -> float:
-    """The leader's number, in every process."""
+    """Broadcast a number of rank 0 to all processes."""
     if size() == 1:
         return value
     told = torch.tensor([value], dtype=torch.float64, device=device)
@@ -152,7 +152,7 @@ def _kind(gradient: Tensor | None) -> int:
 
 
 def _sum_of_rows(p: Tensor) -> Tensor:
-    """Rows of all processes, padded to the same number for the exchange, then added by row."""
+    """Sum sparse gradients over processes; rows are padded to one length for the exchange."""
     if p.grad is None:
         rows = torch.zeros(0, dtype=torch.int64, device=p.device)
         values = torch.zeros(0, *p.shape[1:], device=p.device, dtype=p.dtype)

@@ -32,7 +32,7 @@ def alpha(epoch: int, epochs: int) -> float:
 
 
 class ReversedSampler:
-    """Texts by way of their labels: a label with n texts is drawn with probability ~ 1/n."""
+    """Draws a label, one with n texts with probability ~ 1/n, and then one of its texts."""
 
     def __init__(self, Y: sp.csr_matrix) -> None:
         self.members = sp.csc_matrix(Y)

@@ -1,4 +1,4 @@
-"""DXML: texts are sent to the place of their labels in a label graph; neighbours there vote."""
+"""DXML: map texts to the vectors of their labels in a label graph; the nearest texts vote."""
 
 from __future__ import annotations
 

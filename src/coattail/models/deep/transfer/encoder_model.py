@@ -68,7 +68,7 @@ Loss = Callable[[Any, Batch, Chance, int], Tensor]
 
 
 class Lesson(NamedTuple):
-    """One training of the encoder and of what stands on it."""
+    """One training run of the encoder and the classifier on top of it."""
 
     name: str
     part: str  # names its checkpoint
@@ -120,7 +120,7 @@ class EncoderModel(DeepModel[Ragged]):
     def _load_more(self, folder: Path) -> None:
         """What ``_save_more`` wrote."""
 
-    # --- what the base asks ----------------------------------------------------------------------
+    # --- what the base class asks for ----------------------------------------------------------------------
 
     def _checked(self, data: FitData[Ragged]) -> FitData[Ragged]:
         data = checked_tokens(data)
@@ -361,7 +361,7 @@ class EncoderModel(DeepModel[Ragged]):
         return out
 
     def _kept_vectors(self, tokens: Ragged, run: Run, part: str) -> NDArray[np.float32]:
-        """``_vectors`` of the training texts, those of an interrupted run if there are any."""
+        """``_vectors`` of the training texts, read from the checkpoint if an earlier run made them."""
         compute = lambda: {"vectors": self._vectors(tokens)}  # noqa: E731
         vectors: NDArray[np.float32] = run.checkpoint.arrays(part, compute)["vectors"]
         return vectors

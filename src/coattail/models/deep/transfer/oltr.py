@@ -1,4 +1,4 @@
-"""OLTR: a memory of label centroids lends features of frequent labels to texts of rare ones."""
+"""OLTR: a memory of label centroids adds features of frequent labels to texts of rare ones."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Oltr(EncoderModel):
         self._train(lesson, run)
 
     def _remember(self, Y: sp.csr_matrix, propensity: tuple[float, float]) -> Loss:
-        """Cross-entropy of what the memory says, and the pull on its centroids."""
+        """Cross-entropy of the memory's logits, plus the pull on its centroids."""
         weights = self._positive_weights(Y, propensity)
 
         def loss(part: Learned, texts: Batch, chance: Chance, epoch: int) -> Tensor:
