@@ -133,7 +133,7 @@ def plain_course(
 def validation_sample(
     tokens: Ragged, Y: sp.csr_matrix, params: AnyParams
 ) -> tuple[Ragged, sp.csr_matrix]:
-    """At most ``valid_texts`` texts drawn at random; the first ones of a file are seldom typical."""
+    """``valid_texts`` random texts at most; the first ones of a file are seldom typical."""
     if tokens.n <= params.valid_texts:
         return tokens, Y
     rng = np.random.default_rng([params.seed, 11])

@@ -120,7 +120,7 @@ class EncoderModel(DeepModel[Ragged]):
     def _load_more(self, folder: Path) -> None:
         """What ``_save_more`` wrote."""
 
-    # --- what the base class asks for ----------------------------------------------------------------------
+    # --- what the base class asks for -----------------------------------------------------------
 
     def _checked(self, data: FitData[Ragged]) -> FitData[Ragged]:
         data = checked_tokens(data)
@@ -361,7 +361,7 @@ class EncoderModel(DeepModel[Ragged]):
         return out
 
     def _kept_vectors(self, tokens: Ragged, run: Run, part: str) -> NDArray[np.float32]:
-        """``_vectors`` of the training texts, read from the checkpoint if an earlier run made them."""
+        """``_vectors`` of the training texts, or those that an interrupted run has kept."""
         compute = lambda: {"vectors": self._vectors(tokens)}  # noqa: E731
         vectors: NDArray[np.float32] = run.checkpoint.arrays(part, compute)["vectors"]
         return vectors
