@@ -104,7 +104,7 @@ class TransferContract(ModelContract):
             assert epoch == len(seen)
             seen.append(next(v for key, v in numbers.items() if key.startswith("valid_")))
 
-        epochs = {name: 20 for name in self.courses}
+        epochs = dict.fromkeys(self.courses, 20)
         stopped = self.fit_few(patience=1, **epochs, valid=(self.inputs(X), noise), log=log)
         assert len(seen) < sum(epochs.values())
         best = len(seen) - 3  # two evaluations were no better
