@@ -7,7 +7,6 @@ combines), the words and labels, and bundle.json, which says how they hang toget
 from __future__ import annotations
 
 import json
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from coattail.data.features import Features
 from coattail.errors import ConfigError, ModelError
 from coattail.evaluation.champion import Champion
 from coattail.pipeline.candidates import Candidate, candidates, chain_of
-from coattail.serving.featurizer import Featurizer, NewTexts
+from coattail.serving.new_texts import NewTexts
 
 LISTED = 100
 """Labels ranked before reranking and averaging, as in the pipeline."""
@@ -90,17 +89,13 @@ class Tagger:
             raise ModelError(f"{folder} is not a coattail bundle: {error}") from None
         return cls(folder, content["candidate"], chain)
 
-    @cached_property
-    def _featurizer(self) -> Featurizer:
-        return Featurizer(self._features)
-
     def rank(self, texts: list[str], k: int) -> TopK:
         """The k best labels of every text."""
-        return self._rank(self.name, NewTexts(texts, self._featurizer)).head(k)
+        return self._rank(self.name, NewTexts(texts, self._features.vectorizer)).head(k)
 
     def tag(self, texts: list[str], k: int) -> list[Tagged]:
         """The k best labels of every text by name."""
-        new = NewTexts(texts, self._featurizer)
+        new = NewTexts(texts, self._features.vectorizer)
         known, top = self._knows(self.name, new), self._rank(self.name, new).head(k)
         rows = (top.rows(slice(row, row + 1)) for row in range(len(texts)))
         return [
@@ -113,7 +108,7 @@ class Tagger:
         """What to say of a text without a known word, and what helps."""
         return (
             f"{self.name} knows no word of it and gives no labels; write more of it, in the words "
-            f"of the training texts ({self.folder / 'features' / 'tokens' / 'vocabulary.txt'})"
+            f"of the training texts ({self._features.vectorizer.vocabulary_path})"
         )
 
     def _tags(self, one: TopK) -> list[Tag]:
