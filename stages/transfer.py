@@ -1,6 +1,7 @@
 """Transfer head classifiers to the tail.  data/features -> data/models/<v>, data/ranked/<v>"""
 
 from coattail import tracking
+from coattail.arrays import DEPTH
 from coattail.data.features import Features
 from coattail.models.deep.device import resolve
 from coattail.models.deep.transfer.transfer_models import build
@@ -29,7 +30,7 @@ def main(variant: str) -> None:
         )
         model.save(f"data/models/{variant}")
         for split in ("valid", "test"):
-            top = model.predict(features.tokens(split), 100)
+            top = model.predict(features.tokens(split), DEPTH)
             top.save(f"data/ranked/{variant}/{split}.npz")
 
 

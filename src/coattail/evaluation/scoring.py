@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from coattail.arrays import TopK
+from coattail.arrays import DEPTH, TopK
 from coattail.config import Params, suggestion
 from coattail.data.features import Features
 from coattail.errors import ConfigError, DataError
@@ -31,7 +31,11 @@ TABLES = ("bands", "bins", "intervals", "comparisons", "front", "calibration", "
 class EvaluateParams(Params):
     """Section `evaluate` of params.yaml."""
 
-    ks: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(strict=False)] = (1, 3, 5)
+    ks: Annotated[tuple[Annotated[int, Field(ge=1, le=DEPTH)], ...], Field(strict=False)] = (
+        1,
+        3,
+        5,
+    )
     """Ranks at which metrics are taken; the largest is the one tables and plots show."""
     base: str | None = None
     """Candidate all others are compared with; null for the first one."""

@@ -13,15 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coattail.arrays import TopK
+from coattail.arrays import DEPTH, TopK
 from coattail.data.features import Features
 from coattail.errors import ConfigError, ModelError
 from coattail.evaluation.champion import Champion
 from coattail.pipeline.candidates import Candidate, candidates, chain_of
 from coattail.serving.new_texts import NewTexts
-
-LISTED = 100
-"""Labels ranked before reranking and averaging, as in the pipeline."""
 
 
 class Tag(NamedTuple):
@@ -130,11 +127,11 @@ class Tagger:
         sources = [self._rank(source, new) for source in candidate.sources]
         match candidate.stage:
             case "ensemble":
-                top: TopK = model.predict(*sources, LISTED)
+                top: TopK = model.predict(*sources, DEPTH)
             case "rerank":
-                top = model.predict(*sources, LISTED, new.texts)
+                top = model.predict(*sources, DEPTH, new.texts)
             case _:
-                top = model.predict(getattr(new, self._reads(name)), LISTED)
+                top = model.predict(getattr(new, self._reads(name)), DEPTH)
         return top
 
     def _reads(self, name: str) -> str:
