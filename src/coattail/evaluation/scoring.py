@@ -20,6 +20,7 @@ from coattail.config import Params, suggestion
 from coattail.data.features import Features
 from coattail.errors import ConfigError, DataError
 from coattail.evaluation import bootstrap, champion, metrics, simultaneous
+from coattail.evaluation.second_ranking import reorder_top5
 from coattail.files import atomic_file, atomic_folder
 from coattail.labels.frequency import BANDS, EDGES, bin_names, frequency_bin
 from coattail.progress import progress
@@ -49,6 +50,8 @@ class EvaluateParams(Params):
     """Seed of the resamples."""
     psndcg: metrics.Variant = "a"
     """Normalisation of PSnDCG: a as in the XMC repository, b as in pyxclib (docs/explanation/metrics.md)."""
+    second_ranking: bool = False
+    """Also `reordered_psp_at_k` and `reordered_psndcg_at_k`: as PW-DiSMEC's own evaluation has them."""
     bins: Annotated[tuple[int, ...], Field(strict=False)] = EDGES
     """Largest training frequency of each bin but the last."""
     calibration_bins: int = Field(10, ge=2, le=100)
@@ -196,7 +199,7 @@ class _Truth:
             "bands": self._sizes(self.bands, BANDS),
             "bins": self._sizes(self.bin, self.bin_names),
             "complete": self.complete is not None,
-            **params.model_dump(mode="json", exclude={"base", "bins", "best"}),
+            **params.model_dump(mode="json", exclude={"base", "bins", "best", "second_ranking"}),
         }
 
     def _sizes(self, group: NDArray, names: Sequence[str]) -> list[Row]:
@@ -239,6 +242,8 @@ def _score(
     values = metrics.summarise(judged, truth.bands, ks, threshold)
     if truth.complete is not None:
         values |= _against_complete(test, truth, truth.complete, ks)
+    if params.second_ranking:
+        values |= _reordered(test, truth, params)
     ratios = _compared(judged, truth.bands, ks, threshold)
     resampled = bootstrap.resample(ratios, params.resamples, params.seed)
     tables: dict[str, list[Row]] = {table: [] for table in TABLES}
@@ -292,6 +297,18 @@ def _against_complete(
     for k in ks:
         result[f"missing_recall_at_{k}"] = hidden.group_recall(k, everyone).percent
     return result
+
+
+def _reordered(test: TopK, truth: _Truth, params: EvaluateParams) -> dict[str, float]:
+    """PSP and PSnDCG of the second ranking; NaN where scores say nothing but an order."""
+    above = metrics.fixed_threshold(test)
+    moved = reorder_top5(test, truth.weights, above, max(params.ks))
+    judged = metrics.judge(moved, truth.test, truth.weights, params.psndcg)
+    return {
+        f"reordered_{m}_at_{k}": math.nan if math.isnan(above) else judged.ratio(m, k).percent
+        for m in ("psp", "psndcg")
+        for k in params.ks
+    }
 
 
 def calibration(judged: metrics.Judged, k: int, params: EvaluateParams) -> list[Row]:
