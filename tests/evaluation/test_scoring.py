@@ -490,8 +490,8 @@ def test_params_do_not_load_numba_or_torch() -> None:
 def test_the_second_ranking_adds_figures_and_changes_no_other(
     evaluation: Evaluation, candidates: dict[str, dict[str, TopK]], features: Features
 ) -> None:
-    ordered = TopK(*(getattr(candidates["weak"]["test"], x) for x in ("labels", "scores")), "score")
-    more = candidates | {"order": {split: ordered for split in ("valid", "test")}}
+    order = {s: TopK(top.labels, top.scores, "score") for s, top in candidates["weak"].items()}
+    more = candidates | {"order": order}
     shown = evaluate(more, features, FEW.model_copy(update={"second_ranking": True}))
     assert not any(name.startswith("reordered") for name in evaluation.metrics["weak"])
     k, q, Y = max(FEW.ks), features.inverse_propensity, features.Y("test")
