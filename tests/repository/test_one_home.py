@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,3 +64,20 @@ def test_only_features_and_its_vectorizer_build_paths_inside_data_features():
         for line in inside_features(path.read_text(encoding="utf-8"))
     ]
     assert found == [], "ask coattail.data.features.Features instead"
+
+
+@pytest.mark.parametrize(
+    ("what", "pattern", "home"),
+    [
+        ("the names of weightings", r'Literal\[[^\]]*"pwcb"', "src/coattail/labels/weighting.py"),
+        ("colours of pictures", r'"#[0-9a-f]{6}"', "src/coattail/data/drawing.py"),
+        ("the rule of tf-idf", r"np\.log\(counts", "src/coattail/data/text.py"),
+    ],
+)
+def test_what_has_a_home_stands_nowhere_else(what, pattern, home):
+    found = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "src").rglob("*.py")
+        if re.search(pattern, path.read_text(encoding="utf-8"))
+    }
+    assert found == {home}, what
