@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 # --- YAML ----------------------------------------------------------------------------------------
 
-# Plain words as YAML 1.2 has them, and so DVC: 1e-3 is a number, 012 is twelve, yes and no are words.
+# Plain words as YAML 1.2 has them, and so DVC: 1e-3 is a number, 012 is twelve, yes is a word.
 _PLAIN = {
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
     "int": (

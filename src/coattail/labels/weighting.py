@@ -3,8 +3,8 @@
 PW    2 q - 1 with q the inverse propensity (Qaraei et al. 2021)
 PW-cb PW times the class-balanced factor (1 - beta)/(1 - beta^n) of a label with n texts
 
-A label without a text counts as having one, as in the authors' code for networks. It has no positive
-to weigh; what it changes is the mean of normalised weights.
+A label without a text counts as having one, as in the authors' code for networks. It has no
+positive to weigh; what it changes is the mean of normalised weights.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def _norms(rows: list[Row], names: list[str]) -> dict[str, Any]:
 
 
 def _tail(content: Content) -> dict[str, Any]:
-    """Position of a candidate -> its line over tail labels, their mean F1, and how many it finds."""
+    """Position of a candidate -> its line over tail labels, mean F1, and how many it finds."""
     tail = content.tail
     return {
         str(position): {

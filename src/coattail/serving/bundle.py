@@ -18,7 +18,7 @@ def bundle(
     data: Path,
     labels: list[str] | None = None,
 ) -> Path:
-    """Write the bundle of a candidate of ``data`` to ``folder``; ``labels`` if it has other ones."""
+    """Write the bundle of a candidate of ``data``; ``labels`` are its names of labels if others."""
     chain = chain_of(name, known)
     with atomic_folder(folder) as out:
         for part in chain:
