@@ -8,7 +8,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from coattail import config
 from coattail.config import Params
@@ -81,7 +80,7 @@ def test_a_missing_key_says_so(tmp_path):
         config.load("a", Base, path)
 
 
-@pytest.mark.parametrize("text", ["a: [1", "- 1\n- 2\n", ""])
+@pytest.mark.parametrize("text", ["a: [1", "1\n- 2\n", ""])
 def test_what_is_not_a_yaml_mapping_is_refused(tmp_path, text):
     with pytest.raises(ConfigError, match=r"params\.yaml"):
         config.read_yaml(write(tmp_path, text))
@@ -94,19 +93,15 @@ def test_a_missing_file_tells_where_to_stand(tmp_path):
 
 # --- YAML: read quickly, and as DVC reads it -----------------------------------------------------
 
-PLAIN = """1 -2 +3 012 0o17 0x1F 0b101 1_000 -0 1e-3 1E5 1.5e3 .5 -.5 1. 0.1 .inf -.inf .nan 1:30 -_
-yes no on off y n true False TRUE null ~ Null nil 2026-11-19 20:30 0.1.2 1e 0x 0o8 08 e5 - é"""
+PLAIN = """1 -2 +3 012 0o17 0x1F 0b101 1_000 -0 1e-3 1E5 1.5e3 .5 -.5 1. 0.1 .inf -.inf .nan 1:30
+yes no on off y n true False TRUE null ~ Null nil 2026-11-19 20:30 0.1.2 1e 0x 0o8 08 e5 é"""
 
 
 @pytest.mark.parametrize("word", PLAIN.split())
 def test_plain_words_are_read_as_dvc_reads_them(word):
-    by_dvc = YAML(typ="safe", pure=True)
-    try:
-        wanted = by_dvc.load(f"a: {word}\nb: [{word}]\n{word}x: 1\n")
-    except (ValueError, YAMLError):
-        pytest.skip("no YAML to DVC either")
-    got = config.yaml_value(f"a: {word}\nb: [{word}]\n{word}x: 1\n", "here")
-    assert repr(got) == repr(wanted)
+    text = f"a: {word}\nb: [{word}]\n{word}x: 1\n"
+    wanted = YAML(typ="safe", pure=True).load(text)
+    assert repr(config.yaml_value(text, "here")) == repr(wanted)
 
 
 @settings(derandomize=True)
