@@ -36,6 +36,15 @@ class EncoderParams(Params):
         "none", description="weights of positives: none, propensity (PW), class-balanced (PW-cb)"
     )
     beta: float = Field(0.9, ge=0.0, lt=1.0, description="beta of PW-cb")
+    patience: int = Field(
+        0, ge=0, description="stop after more epochs than this without progress; 0: never"
+    )
+    pieces: int = Field(
+        1,
+        ge=1,
+        description="parts of a batch that CPU threads or processes compute side by side; it "
+        "changes the order of sums and, with dropout, what is dropped",
+    )
     valid_texts: int = Field(1000, ge=1, description="validation texts, drawn at random")
     predict_batch: int = Field(128, ge=1, description="texts per step when predicting")
     seed: int = Field(0, ge=0, description="seed of weights, order and samples")
