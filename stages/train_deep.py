@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from coattail import tracking
+from coattail.arrays import DEPTH
 from coattail.data.features import Features
 from coattail.labels import tree
 from coattail.models.deep import deep_models
@@ -33,7 +34,7 @@ def main(variant: str) -> None:
         model = train(params, variant, device, wanted.threads, run.log)
         model.save(f"data/models/{variant}")
         for split in ("valid", "test"):
-            top = model.predict(features.inputs(model.reads, split), 100)
+            top = model.predict(features.inputs(model.reads, split), DEPTH)
             top.save(f"data/ranked/{variant}/{split}.npz")
         curve.write(f"plots/training/{variant}.csv", run.computed)
         checkpoint.forget(partial(variant))

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from coattail import tracking
+from coattail.arrays import DEPTH
 from coattail.data.features import Features
 from coattail.models.deep.device import resolve
 from coattail.models.deep.fit_data import FitData, Log, RunContext
@@ -31,7 +32,7 @@ def main(variant: str) -> None:
         model = train(params, variant, device, wanted.threads, run.log)
         model.save(f"data/models/{variant}")
         for split in ("valid", "test"):
-            top = model.predict(features.tokens(split), 100)
+            top = model.predict(features.tokens(split), DEPTH)
             top.save(f"data/ranked/{variant}/{split}.npz")
         curve.write(f"plots/training/{variant}.csv", run.computed)
         checkpoint.forget(partial(variant))

@@ -149,7 +149,7 @@ def test_the_added_linear_classifier_is_that_of_training_with_the_texts(workspac
     grown, old = Ovr.load(folder / "models/ovr"), Ovr.load(workspace / "data/models/ovr")
     np.testing.assert_array_equal(grown.W_[:, :4].toarray(), old.W_.toarray())
     features = Features(workspace / "data" / "features")
-    new = Tagger.of_workspace("ovr")._featurizer.tfidf(FRESH)
+    new = features.vectorizer.transform(FRESH)
     X = sp.vstack([features.X("train"), new], format="csr")
     y = sp.csr_matrix(np.r_[np.zeros(80), 1, 1].astype(np.float32)[:, None])
     np.testing.assert_array_equal(grown.W_[:, 4:].toarray(), Ovr(old.params).fit(X, y).W_.toarray())

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from coattail.config import Params
+from coattail.labels.weighting import Weighting
 
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -56,7 +57,7 @@ class _DeepParams(Params):
     )
 
     # --- loss
-    weighting: Literal["none", "pw", "pwcb"] = Field(
+    weighting: Weighting = Field(
         "none", description="weights of positives: none, propensity (PW), class-balanced (PW-cb)"
     )
     beta: Share = Field(0.9, description="beta of PW-cb")
