@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from coattail.config import Params
+from coattail.labels.weighting import Weighting
 
 
 class _Wired(Params):
@@ -42,7 +43,7 @@ class _Wired(Params):
 class _Weighted(_Wired):
     """Weights on the positive part of the loss, and C of rare labels."""
 
-    weighting: Literal["none", "pw", "pwcb"] = Field(
+    weighting: Weighting = Field(
         "none", description="positives weigh 1, 2q - 1, or (2q - 1)(1 - beta)/(1 - beta^n)"
     )
     beta: float = Field(0.9, ge=0.0, lt=1.0, description="class balance of pwcb")
