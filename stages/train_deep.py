@@ -6,14 +6,13 @@ from coattail import tracking
 from coattail.data.features import Features
 from coattail.labels import tree
 from coattail.models.deep import deep_models
-from coattail.models.deep.deep_params import DeepParams
 from coattail.models.deep.device import resolve
 from coattail.models.deep.training import curve, processes
 from coattail.pipeline import runner
 
 
 def main(variant: str) -> None:
-    params = runner.section("train_deep", variant, DeepParams)
+    params = runner.section("train_deep", variant)
     if processes.launch("stages.train_deep", variant):
         return
     wanted = runner.settings()

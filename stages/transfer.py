@@ -4,12 +4,11 @@ from coattail import tracking
 from coattail.data.features import Features
 from coattail.models.deep.device import resolve
 from coattail.models.deep.transfer.transfer_models import build
-from coattail.models.deep.transfer.transfer_params import EncoderParams, TransferParams
 from coattail.pipeline import runner
 
 
 def main(variant: str) -> None:
-    params: EncoderParams = runner.section("transfer", variant, TransferParams)
+    params = runner.section("transfer", variant)
     settings = runner.settings()
     with tracking.stage("transfer", variant, params) as run:
         device = resolve(settings.device)

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,10 +21,15 @@ from typing import NamedTuple
 
 from coattail.errors import CoattailError
 from coattail.files import atomic_file
+from coattail.models.kinds import OURS, ModelKind
+from coattail.pipeline import registry
 
 ROOT = Path(__file__).resolve().parents[3]
 SRC = ROOT / "src"
 FOLDER = Path("data/code")
+MODELS = FOLDER / "models"
+"""A digest per kind of model: a candidate depends on that of its own."""
+PYTHON = "python {}.{}".format(*sys.version_info[:2])
 NOT_A_STAGE = ("__init__", "code")
 
 PLUMBING = (
@@ -83,22 +89,47 @@ def stages() -> list[str]:
 
 
 def lines(stage: str) -> list[str]:
-    """The digest of a stage: a line per file, asset and library it reaches."""
-    names, outside = reached(ROOT / "stages" / f"{stage}.py")
-    files = [ROOT / "stages" / "__init__.py", ROOT / "stages" / f"{stage}.py"]
-    files += [modules()[name] for name in names]
+    """The digest of a stage: a line per file, asset and library it reaches.
+
+    The models that a candidate chooses from have digests of their own.
+    """
+    scripts = [ROOT / "stages" / "__init__.py", ROOT / "stages" / f"{stage}.py"]
+    return _listed(*reached(scripts[1]), scripts)
+
+
+def model_lines(kind: ModelKind) -> list[str]:
+    """The digest of a kind of model of ours: what its classes reach, and what loads it."""
+    return _listed(*reached_by(kind), [])
+
+
+def _listed(names: set[str], outside: set[str], scripts: list[Path]) -> list[str]:
+    found = {str(path.relative_to(ROOT)): _read(path).digest for path in scripts} | digests(names)
+    versions = [f"{package}=={locked()[package]}" for package in packages(outside)]
+    return [PYTHON, *versions, *(f"{path} {digest}" for path, digest in sorted(found.items()))]
+
+
+def digests(names: Iterable[str]) -> dict[str, str]:
+    """Digests of some of our modules, and of the assets beside and below them, by path."""
+    files = [modules()[name] for name in names]
     found = {str(path.relative_to(ROOT)): _read(path).digest for path in files}
-    for folder in {path.parent for path in files[2:]} - {SRC / "coattail"}:
+    for folder in {path.parent for path in files} - {SRC / "coattail"}:
         for path in folder.rglob("*"):
             if path.suffix in ASSETS:
-                found[str(path.relative_to(ROOT))] = _sha(path.read_bytes())
-    versions = [f"{package}=={locked()[package]}" for package in packages(outside)]
-    python = "python {}.{}".format(*sys.version_info[:2])
-    return [python, *versions, *(f"{path} {digest}" for path, digest in sorted(found.items()))]
+                found[str(path.relative_to(ROOT))] = sha(path.read_bytes())
+    return found
 
 
 def text(stage: str) -> str:
     return "\n".join(lines(stage)) + "\n"
+
+
+def model_text(kind: ModelKind) -> str:
+    """The digest of a kind of model, wherever it comes from."""
+    if kind.package == OURS:
+        return "\n".join(model_lines(kind)) + "\n"
+    from coattail.pipeline import plugin_digest
+
+    return plugin_digest.text(kind)
 
 
 def check_script(script: Path) -> str:
@@ -111,19 +142,31 @@ def check_script(script: Path) -> str:
 def check(stage: str, folder: Path = FOLDER) -> str:
     """The digest of a stage if it is the one in ``folder``, and libraries are those of the lock."""
     check_installed(reached(ROOT / "stages" / f"{stage}.py")[1])
-    path = folder / f"{stage}.txt"
+    return _as_noted(folder / f"{stage}.txt", text(stage), f"stage {stage}", "dvc repro code")
+
+
+def check_model(kind: ModelKind, folder: Path = MODELS) -> str:
+    """The digest of a kind of model if it is the one in ``folder``."""
+    stage = f"plugins@{kind.name}"
+    if kind.package == OURS:
+        check_installed(reached_by(kind)[1])
+        stage = "code"
+    now = model_text(kind)
+    return _as_noted(folder / f"{kind.name}.txt", now, f"model {kind.name}", f"dvc repro {stage}")
+
+
+def _as_noted(path: Path, now: str, whose: str, remedy: str) -> str:
     noted = path.read_text(encoding="utf-8") if path.exists() else ""
-    now = text(stage)
     if noted == now:
         return now
-    remedy = "run it by make repro, or first: dvc repro code"
+    remedy = f"run it by make repro, or first: {remedy}"
     if not noted:
-        raise CoattailError(f"{path} is missing, which says what code {stage} has; {remedy}")
+        raise CoattailError(f"{path} is missing, which says what code {whose} has; {remedy}")
     differing = {*noted.splitlines()} ^ {*now.splitlines()}
     changed = sorted({line.split()[0] for line in differing if line.strip()}) or ["a blank line"]
     shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
     raise CoattailError(
-        f"the code of stage {stage} has changed since {path} was written ({shown}), "
+        f"the code of {whose} has changed since {path} was written ({shown}), "
         f"so DVC would file its results under the wrong code; {remedy}"
     )
 
@@ -151,23 +194,36 @@ def reached(start: Path) -> tuple[set[str], set[str]]:
 
     Plumbing is left out; what the package of a stage imports before it counts.
     """
-    known = modules()
-    todo, seen, outside = [start], set(), set()
+    names = list(imports(start))
     if start.parent == ROOT / "stages":
-        todo.append(start.with_name("__init__.py"))
+        names += imports(start.with_name("__init__.py"))
+    return follow(names)
+
+
+def reached_by(kind: ModelKind) -> tuple[set[str], set[str]]:
+    """The same of a kind of model: of the modules it names, and of what its stage loads it with."""
+    return follow([*kind.modules, registry.stage(kind.stage).load.partition(":")[0]])
+
+
+def follow(names: Iterable[str]) -> tuple[set[str], set[str]]:
+    """Our modules among ``names`` and all that they import, and the libraries these import."""
+    known = modules()
+    todo = list(names)
+    seen: set[str] = set()
+    outside: set[str] = set()
     while todo:
-        for name in imports(todo.pop()):
-            first = name.partition(".")[0]
-            if first != "coattail":
-                outside.add(first)
-                continue
-            parts = name.split(".")
-            # Importing a.b.c runs a/__init__ and a.b/__init__ too.
-            for one in (".".join(parts[:end]) for end in range(2, len(parts) + 1)):
-                for module in [one, *BESIDES.get(one, [])]:
-                    if module in known and module not in seen and not _plumbing(module):
-                        seen.add(module)
-                        todo.append(known[module])
+        name = todo.pop()
+        first = name.partition(".")[0]
+        if first != "coattail":
+            outside.add(first)
+            continue
+        parts = name.split(".")
+        # Importing a.b.c runs a/__init__ and a.b/__init__ too.
+        for one in (".".join(parts[:end]) for end in range(2, len(parts) + 1)):
+            for module in [one, *BESIDES.get(one, [])]:
+                if module in known and module not in seen and not _plumbing(module):
+                    seen.add(module)
+                    todo += imports(known[module])
     return seen, outside - {"stages"} - sys.stdlib_module_names
 
 
@@ -231,7 +287,7 @@ def read(source: bytes) -> tuple[str, list[str]]:
             node.keywords = [word for word in node.keywords if word.arg != "description"]
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return _sha(ast.dump(tree).encode()), sorted(found)
+    return sha(ast.dump(tree).encode()), sorted(found)
 
 
 def _is_prose(node: ast.stmt) -> bool:
@@ -244,14 +300,14 @@ def _is_prose(node: ast.stmt) -> bool:
     )
 
 
-def _sha(content: bytes) -> str:
+def sha(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 @cache
 def _read(path: Path) -> _Reading:
     source = path.read_bytes()
-    key = _sha(source)
+    key = sha(source)
     if key not in _readings():
         try:
             _readings()[key] = _Reading(*read(source))
@@ -272,7 +328,7 @@ _new: list[str] = []
 
 def _place() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    own = _sha(Path(__file__).read_bytes())
+    own = sha(Path(__file__).read_bytes())
     return Path(home) / "coattail" / f"code-{own}-{sys.version_info[0]}.{sys.version_info[1]}.json"
 
 

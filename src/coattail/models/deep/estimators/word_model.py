@@ -21,13 +21,8 @@ from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
 from coattail.models import begun_with
 from coattail.models.deep import batching
-from coattail.models.deep.deep_params import (
-    AplcParams,
-    AttentionXmlParams,
-    BilstmParams,
-    LarobertaParams,
-    XmlCnnParams,
-)
+from coattail.models.deep.deep_kinds import KINDS
+from coattail.models.deep.deep_params import NetworkParams, WordParams
 from coattail.models.deep.device import explain_memory, keep_freed_memory, resolve, threads
 from coattail.models.deep.nets.attentionxml import AttentionNet
 from coattail.models.deep.training.batch_pieces import workers, works_alone
@@ -39,7 +34,8 @@ from coattail.models.deep.training.fitting import (
     start_weights,
     validation_sample,
 )
-from coattail.models.deep.training.loop import AnyParams, Log
+from coattail.models.deep.training.loop import Log
+from coattail.models.kinds import named
 from coattail.models.fitted import Fitted
 
 FORMAT = 1
@@ -56,7 +52,7 @@ class DeepModel(Fitted):
 
     reads: ClassVar[str] = "tokens"
 
-    def __init__(self, params: AnyParams) -> None:
+    def __init__(self, params: NetworkParams) -> None:
         self.params = params
         self.threads_ = 0  # torch's choice
 
@@ -177,7 +173,7 @@ class DeepModel(Fitted):
     def _start(
         self, tokens: Ragged, Y: sp.csr_matrix, vocabulary_size: int, vectors: NDArray | None
     ) -> None:
-        assert not isinstance(self.params, LarobertaParams | AplcParams)  # TextModel's
+        assert isinstance(self.params, WordParams)  # others are TextModel's
         dim = self.params.embedding_dim if vectors is None else vectors.shape[1]
         self._build(Y.shape[1], vocabulary_size, dim)
         start_weights(self.net_, self.params, tokens, Y, vectors)
@@ -199,7 +195,7 @@ class DeepModel(Fitted):
         return memory_advice(self.params, self.device_)
 
 
-def memory_advice(params: AnyParams, device: str) -> Any:
+def memory_advice(params: NetworkParams, device: str) -> Any:
     """What to lower when memory runs out."""
     return explain_memory(
         device, label_block=params.label_block, batch=params.batch, max_tokens=params.max_tokens
@@ -258,15 +254,9 @@ def read_facts(folder: str | Path) -> dict[str, Any]:
     return facts
 
 
-def params_of(facts: dict[str, Any]) -> AnyParams:
-    classes: dict[str, type[AnyParams]] = {
-        "attentionxml": AttentionXmlParams,
-        "xmlcnn": XmlCnnParams,
-        "bilstm": BilstmParams,
-        "laroberta": LarobertaParams,
-        "aplc": AplcParams,
-    }
-    return classes[facts["params"]["model"]].model_validate(facts["params"])
+def params_of(facts: dict[str, Any]) -> Any:
+    kind = named(facts["params"]["model"], KINDS, "train_deep")
+    return kind.get("params").model_validate(facts["params"])
 
 
 def load_weights(net: nn.Module, path: Path) -> None:

@@ -17,7 +17,12 @@ from coattail.evaluation import metrics
 from coattail.labels import frequency
 from coattail.models import begun_with
 from coattail.models.deep import batching
-from coattail.models.deep.deep_params import AttentionXmlParams, BilstmParams, XmlCnnParams
+from coattail.models.deep.deep_params import (
+    AttentionXmlParams,
+    BilstmParams,
+    NetworkParams,
+    XmlCnnParams,
+)
 from coattail.models.deep.device import autocast
 from coattail.models.deep.nets.aplc import AplcNet
 from coattail.models.deep.nets.attentionxml import AttentionNet, LabelAttention
@@ -27,7 +32,7 @@ from coattail.models.deep.nets.pooled import BilstmNet, XmlCnnNet
 from coattail.models.deep.nets.tail_mix import TailMixer
 from coattail.models.deep.nets.transformer import LarobertaNet
 from coattail.models.deep.training import word_start
-from coattail.models.deep.training.loop import AnyParams, Log, Moment, Trainer
+from coattail.models.deep.training.loop import Log, Moment, Trainer
 
 WordNet = AttentionNet | XmlCnnNet | BilstmNet
 AnyNet = WordNet | LarobertaNet | AplcNet
@@ -41,7 +46,7 @@ Batches = Callable[[NDArray[np.int64], str], batching.Batch]
 
 def fit_net(
     net: AnyNet,
-    params: AnyParams,
+    params: NetworkParams,
     tokens: Ragged,
     Y: sp.csr_matrix,
     judge: Judge | None,
@@ -106,7 +111,7 @@ def fit_net(
 
 
 def validation_sample(
-    tokens: Ragged, Y: sp.csr_matrix, params: AnyParams
+    tokens: Ragged, Y: sp.csr_matrix, params: NetworkParams
 ) -> tuple[Ragged, sp.csr_matrix]:
     """At most ``valid_texts`` random texts: the first ones of a file are seldom typical."""
     if tokens.n <= params.valid_texts:
@@ -136,7 +141,7 @@ MIXED_PLACES = {"wordmix": "word", "hiddenmix": "hidden", "tmix": "layer", "ssmi
 class Mixer:
     """What is mixed at a step: nothing, whole texts, or labels."""
 
-    def __init__(self, params: AnyParams, Y: sp.csr_matrix, rarity: NDArray) -> None:
+    def __init__(self, params: NetworkParams, Y: sp.csr_matrix, rarity: NDArray) -> None:
         self.params = params
         self.tailmix = None
         if params.mix == "tailmix":
@@ -168,13 +173,13 @@ class Mixer:
         return Mixture(partner, torch.from_numpy(share).to(device), place), None
 
 
-def build_net(params: AnyParams, n_labels: int, vocabulary_size: int, dim: int) -> WordNet:
+def build_net(params: NetworkParams, n_labels: int, vocabulary_size: int, dim: int) -> WordNet:
     """The untrained network of ``params``; torch's global random numbers stay as they are."""
     with torch.random.fork_rng(devices=[]):
         return _net(params, n_labels, vocabulary_size, dim)
 
 
-def _net(params: AnyParams, n_labels: int, vocabulary_size: int, dim: int) -> WordNet:
+def _net(params: NetworkParams, n_labels: int, vocabulary_size: int, dim: int) -> WordNet:
     if isinstance(params, AttentionXmlParams):
         head = params.tree == "flat" and params.candidates > 0
         return AttentionNet(params, n_labels, vocabulary_size, dim, head)
@@ -182,11 +187,11 @@ def _net(params: AnyParams, n_labels: int, vocabulary_size: int, dim: int) -> Wo
         return XmlCnnNet(params, n_labels, vocabulary_size, dim)
     if isinstance(params, BilstmParams):
         return BilstmNet(params, n_labels, vocabulary_size, dim)
-    raise TypeError(f"{params.model} reads texts, not tokens")
+    raise TypeError(f"{type(params).__name__} is of no network over our words")
 
 
 def start_weights(
-    net: WordNet, params: AnyParams, tokens: Ragged, Y: sp.csr_matrix, vectors: NDArray | None
+    net: WordNet, params: NetworkParams, tokens: Ragged, Y: sp.csr_matrix, vectors: NDArray | None
 ) -> None:
     """Fresh weights of one seed; word vectors as given or from the labels."""
     size, dim = net.words.table.weight.shape

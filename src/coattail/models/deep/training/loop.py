@@ -21,13 +21,7 @@ from torch import Tensor, nn
 from coattail.files import atomic_file
 from coattail.models import begun_with
 from coattail.models.deep.batching import epoch_batches
-from coattail.models.deep.deep_params import (
-    AplcParams,
-    AttentionXmlParams,
-    BilstmParams,
-    LarobertaParams,
-    XmlCnnParams,
-)
+from coattail.models.deep.deep_params import NetworkParams
 from coattail.models.deep.device import usage
 from coattail.models.deep.training import processes
 from coattail.models.deep.training.batch_pieces import Each, Pieces, in_turn, workers
@@ -36,7 +30,6 @@ from coattail.progress import Progress, progress
 
 log = logging.getLogger("coattail")
 
-AnyParams = AttentionXmlParams | XmlCnnParams | BilstmParams | LarobertaParams | AplcParams
 Log = Callable[[dict[str, float], int], None]
 
 
@@ -82,7 +75,7 @@ class Trainer:
     def __init__(
         self,
         net: nn.Module,
-        params: AnyParams,
+        params: NetworkParams,
         lengths: NDArray[np.int64],
         backward: Backward,
         evaluate: Callable[[], dict[str, float]] | None,

@@ -1,0 +1,136 @@
+"""What the pipeline knows of a kind of model: its params, what it reads, and who fits and explains it.
+
+Everything that imports something is named by ``module:name`` and imported when it is asked for, so
+that knowing a model costs nothing. A plugin brings a `ModelKind` of its own (coattail.models.plugins).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from coattail.config import parse
+from coattail.errors import ConfigError, ModelError
+
+OURS = "coattail"
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """One value of ``model:`` in params.yaml.
+
+    Attributes
+    ----------
+    name : the value itself.
+    stage : the section it stands under, and the stage that trains it.
+    reads : what fit and predict take: tfidf, tokens, texts, rankings, rankings and texts.
+    params : ``module:Class`` of its settings.
+    model : ``module:name`` of its class, or of a function from settings to an untrained model.
+    takes : more that its stage hands to ``model``: trees, partial, tail (linear models).
+    explain : ``module:function``, (model, text as it reads it, labels, n) -> for each label its n
+        strongest words as (word or its id, weight), best first; None if it cannot tell.
+    norms : ``module:function``, model -> norm of every label's classifier, or None.
+    add_label : ``module:function``, (model, name, new texts, () -> training texts), which gives the
+        model one more label without training it again.
+    tail_methods : what it does for rare labels, in one word each.
+    logs_validation : whether its training logs ``valid_`` metrics per epoch.
+    family : how the leaderboard calls it; "" is what its stage says.
+    package : the distribution it comes from.
+    """
+
+    name: str
+    stage: str
+    reads: str
+    params: str
+    model: str
+    takes: tuple[str, ...] = ()
+    explain: str = ""
+    norms: str = ""
+    add_label: str = ""
+    tail_methods: tuple[str, ...] = ()
+    logs_validation: bool = False
+    family: str = ""
+    package: str = OURS
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Modules that it names: what it computes is in them and in what they import."""
+        named = (self.params, self.model, self.explain, self.norms, self.add_label)
+        return tuple(dict.fromkeys(one.partition(":")[0] for one in named if one))
+
+    def get(self, what: str) -> Any:
+        """The class or function behind ``params``, ``model``, ``explain`` ...; None for ""."""
+        name = getattr(self, what)
+        return imported(name, f"the {what} of model {self.name!r} ({self.package})") if name else None
+
+    def build(self, params: Any, **given: Any) -> Any:
+        """The untrained model; of what is ``given`` it gets what it takes."""
+        return self.get("model")(params, **{name: given[name] for name in self.takes})
+
+
+
+def imported(name: str, what: str) -> Any:
+    """``module:name``, or one sentence that says ``what`` could not be imported and why."""
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # whatever a plugin's module does when it is imported
+        raise ModelError(
+            f"{what} is {name}, which cannot be imported ({type(error).__name__}: {error}); "
+            "install what it needs, or take it out of params.yaml"
+        ) from error
+
+
+def union(kinds: Sequence[ModelKind]) -> Any:
+    """The settings of any of these kinds, told apart by ``model``."""
+    classes = list(dict.fromkeys(kind.get("params") for kind in kinds))
+    return Annotated[reduce(or_, classes), Field(discriminator="model")]
+
+
+def named(name: str, kinds: Sequence[ModelKind], stage: str) -> ModelKind:
+    """A kind of a stage by name: one of ``kinds``, its own, or a plugin's."""
+    own = {kind.name: kind for kind in kinds}
+    if name in own:
+        return own[name]
+    from coattail.models import plugins  # it looks at all that is installed
+
+    found = plugins.kind(name)
+    if found is None or found.stage != stage:
+        there = f"; it is one of {found.stage}" if found else plugins.how_to_get(name)
+        raise ConfigError(
+            f"{stage} has no model {name!r}; there is {', '.join(sorted(own))}{there}"
+        )
+    return found
+
+
+def load(folder: str | Path, own: Sequence[ModelKind], stage: str, *more: Any) -> Any:
+    """The trained model in a folder of a stage; ``more`` is for its ``load``."""
+    kind = named(name_in(folder), own, stage)
+    found = kind.get("model")
+    if not hasattr(found, "load"):  # a function: which class it is depends on the settings
+        where = f"{folder}/params.json"
+        content = json.loads(Path(where).read_text(encoding="utf-8"))
+        found = type(kind.build(parse(content.get("params", content), kind.get("params"), where)))
+    return found.load(folder, *more)
+
+
+def name_in(folder: str | Path) -> str:
+    """Which kind of model a folder holds, by the params.json that every model leaves there."""
+    path = Path(folder) / "params.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return str(content.get("params", content)["model"])
+    except FileNotFoundError:
+        raise ModelError(
+            f"{folder} holds no model: params.json is missing; run dvc repro"
+        ) from None
+    except (KeyError, ValueError, AttributeError, TypeError) as error:
+        raise ModelError(f"{path} names no model: {error!r}; train it again") from None

@@ -1,0 +1,136 @@
+"""What a plugin's candidates depend on besides data and params: its code, and what that needs.
+
+Like the digest of our own code (coattail.pipeline.code_digest): a line per file or library, and only
+what a program does counts. Of coattail, what the plugin imports counts too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from pydantic import Field
+
+from coattail.config import Params
+from coattail.errors import ConfigError
+from coattail.models import plugins
+from coattail.models.kinds import ModelKind
+from coattail.pipeline import code_digest, registry
+
+
+class PluginParams(Params):
+    """An entry of section `plugins` of params.yaml, which has the name of the model."""
+
+    package: str = Field(description="distribution that brings the model: pip install PACKAGE")
+
+
+def found(name: str, params: PluginParams) -> ModelKind | None:
+    """The kind of model, checked; None where the package is not installed."""
+    if name in {one.name for one in registry.built_in()}:
+        raise ConfigError(
+            f"plugins.{name}: coattail itself has a model {name!r}; the author of {params.package} "
+            "has to give his another name"
+        )
+    kind = plugins.kind(name)
+    if kind is None:
+        return None
+    if _normal(kind.package) != _normal(params.package):
+        raise ConfigError(
+            f"plugins.{name}: the model {name!r} comes from {kind.package} here, params.yaml says "
+            f"{params.package}; correct one of them"
+        )
+    registry.check_plugin(kind)
+    return kind
+
+
+def missing(name: str, params: PluginParams) -> ConfigError:
+    """What to say where a plugin is needed and not installed."""
+    return ConfigError(
+        f"the model {name!r} comes from the plugin {params.package}, which is not installed here; "
+        f"pip install --no-deps {params.package}, or take its candidates out of params.yaml"
+    )
+
+
+def text(kind: ModelKind) -> str:
+    """The digest of a plugin's kind of model."""
+    lines: dict[str, str] = {}
+    wanted: list[str] = []
+    for folder, path in files(kind):
+        name = path.relative_to(folder).as_posix()
+        if path.suffix == ".py":
+            lines[name], imports = code_digest.read(path.read_bytes())
+            wanted += imports
+        else:
+            lines[name] = code_digest.sha(path.read_bytes())
+    ours = [one for one in wanted if one.partition(".")[0] == "coattail"]
+    names, outside = code_digest.follow(ours)
+    lines |= code_digest.digests(names)
+    libraries = [*code_digest.packages(outside), *_needed(kind.package)]
+    versions = sorted({f"{one}=={version(one).split('+')[0]}" for one in libraries})
+    rows = [f"{name} {digest}" for name, digest in sorted(lines.items())]
+    return "\n".join([code_digest.PYTHON, *versions, *rows]) + "\n"
+
+
+def files(kind: ModelKind) -> list[tuple[Path, Path]]:
+    """Every file of the packages that a plugin's kind names, with the folder they are named from."""
+    tops = dict.fromkeys(name.partition(".")[0] for name in kind.modules)
+    tops |= dict.fromkeys([plugins.top_of(kind.name)])
+    listed: list[tuple[Path, Path]] = []
+    for top in [one for one in tops if one != "coattail"]:
+        for place in places(top):
+            if place.is_file():
+                listed.append((place.parent, place))
+            inside = (path for path in sorted(place.rglob("*")) if path.is_file())
+            listed += [(place.parent, path) for path in inside if not _litter(path, place)]
+    return listed
+
+
+def places(top: str) -> list[Path]:
+    """The folders of a package, or the file of a module, as installed here."""
+    spec = importlib.util.find_spec(top)
+    if spec is None:
+        return []
+    if spec.submodule_search_locations:
+        return [Path(one) for one in spec.submodule_search_locations]
+    return [Path(spec.origin)] if spec.origin else []
+
+
+def _litter(path: Path, place: Path) -> bool:
+    parts = path.relative_to(place).parts
+    return "__pycache__" in parts or any(part.startswith(".") or part[-1] == "~" for part in parts)
+
+
+def _needed(package: str) -> list[str]:
+    """The distribution and all that it requires, but coattail and what that requires."""
+    from packaging.requirements import Requirement
+
+    todo, seen = [package], set[str]()
+    while todo:
+        name = _normal(todo.pop())
+        if name in seen or name == "coattail":
+            continue
+        seen.add(name)
+        for line in _requires(name):
+            one = Requirement(line)
+            if one.marker is None or one.marker.evaluate({"extra": ""}):
+                todo.append(one.name)
+    return sorted(name for name in seen if _is_installed(name))
+
+
+def _requires(name: str) -> list[str]:
+    try:
+        return requires(name) or []
+    except PackageNotFoundError:
+        return []
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")
