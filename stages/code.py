@@ -2,7 +2,7 @@
 
 from coattail.config import read_yaml
 from coattail.files import atomic_file
-from coattail.pipeline import code_digest, registry, runner
+from coattail.pipeline import code_digest, model_digest, registry, runner
 
 
 def main() -> None:
@@ -12,7 +12,7 @@ def main() -> None:
             path.write_text(code_digest.text(stage), encoding="utf-8")
     for kind in registry.built_in():
         with atomic_file(f"data/code/models/{kind.name}.txt") as path:
-            path.write_text(code_digest.model_text(kind), encoding="utf-8")
+            path.write_text(model_digest.text(kind), encoding="utf-8")
     code_digest.remember()
 
 

@@ -3,20 +3,20 @@
 from pathlib import Path
 
 from coattail.files import atomic_file
-from coattail.pipeline import code_digest, plugin_digest, runner
+from coattail.pipeline import model_digest, runner
 
 
 def main(variant: str) -> None:
     params = runner.section("plugins", variant)
     place = Path(f"data/code/models/{variant}.txt")
-    kind = plugin_digest.found(variant, params)
+    kind = model_digest.found(variant, params)
     if kind is None:
-        missing = plugin_digest.missing(variant, params)
+        missing = model_digest.missing(variant, params)
         if not place.exists():
             raise missing
         runner.log.warning("%s; results made with it elsewhere are used as they are", missing)
         return
-    now = code_digest.model_text(kind)
+    now = model_digest.text(kind)
     if not place.exists() or place.read_text(encoding="utf-8") != now:
         with atomic_file(place) as path:
             path.write_text(now, encoding="utf-8")

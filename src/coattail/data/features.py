@@ -57,8 +57,8 @@ class Features:
             raise DataError(f"{path} is missing; run dvc repro preprocess") from None
 
     def inputs(self, reads: str, split: Split) -> Any:
-        """What a model says it reads: "tokens" or "texts"."""
-        return self.texts(split) if reads == "texts" else self.tokens(split)
+        """What a model says it reads: "tfidf", "tokens" or "texts"."""
+        return {"tfidf": self.X, "tokens": self.tokens, "texts": self.texts}[reads](split)
 
     def complete(self, split: Split) -> sp.csr_matrix | None:
         """Y*: the complete labels, known only for a generated corpus."""

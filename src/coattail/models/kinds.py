@@ -1,24 +1,21 @@
-"""What the pipeline knows of a kind of model: its params, what it reads, and who fits and explains it.
+"""What the pipeline knows of a kind of model: its params, what it reads, what fits and explains it.
 
-Everything that imports something is named by ``module:name`` and imported when it is asked for, so
-that knowing a model costs nothing. A plugin brings a `ModelKind` of its own (coattail.models.plugins).
+Classes and functions are named by ``module:name`` and imported when they are asked for, so knowing a
+model costs nothing. A plugin brings a `ModelKind` of its own (coattail.models.plugins).
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from coattail.config import parse
-from coattail.errors import ConfigError, ModelError
+from coattail.errors import ModelError
 
 OURS = "coattail"
 
@@ -69,12 +66,13 @@ class ModelKind:
     def get(self, what: str) -> Any:
         """The class or function behind ``params``, ``model``, ``explain`` ...; None for ""."""
         name = getattr(self, what)
-        return imported(name, f"the {what} of model {self.name!r} ({self.package})") if name else None
+        return (
+            imported(name, f"the {what} of model {self.name!r} ({self.package})") if name else None
+        )
 
     def build(self, params: Any, **given: Any) -> Any:
         """The untrained model; of what is ``given`` it gets what it takes."""
         return self.get("model")(params, **{name: given[name] for name in self.takes})
-
 
 
 def imported(name: str, what: str) -> Any:
@@ -93,44 +91,3 @@ def union(kinds: Sequence[ModelKind]) -> Any:
     """The settings of any of these kinds, told apart by ``model``."""
     classes = list(dict.fromkeys(kind.get("params") for kind in kinds))
     return Annotated[reduce(or_, classes), Field(discriminator="model")]
-
-
-def named(name: str, kinds: Sequence[ModelKind], stage: str) -> ModelKind:
-    """A kind of a stage by name: one of ``kinds``, its own, or a plugin's."""
-    own = {kind.name: kind for kind in kinds}
-    if name in own:
-        return own[name]
-    from coattail.models import plugins  # it looks at all that is installed
-
-    found = plugins.kind(name)
-    if found is None or found.stage != stage:
-        there = f"; it is one of {found.stage}" if found else plugins.how_to_get(name)
-        raise ConfigError(
-            f"{stage} has no model {name!r}; there is {', '.join(sorted(own))}{there}"
-        )
-    return found
-
-
-def load(folder: str | Path, own: Sequence[ModelKind], stage: str, *more: Any) -> Any:
-    """The trained model in a folder of a stage; ``more`` is for its ``load``."""
-    kind = named(name_in(folder), own, stage)
-    found = kind.get("model")
-    if not hasattr(found, "load"):  # a function: which class it is depends on the settings
-        where = f"{folder}/params.json"
-        content = json.loads(Path(where).read_text(encoding="utf-8"))
-        found = type(kind.build(parse(content.get("params", content), kind.get("params"), where)))
-    return found.load(folder, *more)
-
-
-def name_in(folder: str | Path) -> str:
-    """Which kind of model a folder holds, by the params.json that every model leaves there."""
-    path = Path(folder) / "params.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return str(content.get("params", content)["model"])
-    except FileNotFoundError:
-        raise ModelError(
-            f"{folder} holds no model: params.json is missing; run dvc repro"
-        ) from None
-    except (KeyError, ValueError, AttributeError, TypeError) as error:
-        raise ModelError(f"{path} names no model: {error!r}; train it again") from None

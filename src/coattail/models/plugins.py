@@ -41,7 +41,9 @@ def kind(name: str) -> ModelKind | None:
         return None
     if len({_package(one) for one in points}) > 1:
         several = ", ".join(sorted({_package(one) for one in points}))
-        raise ConfigError(f"several plugins have a model {name!r} ({several}); uninstall all but one")
+        raise ConfigError(
+            f"several plugins have a model {name!r} ({several}); uninstall all but one"
+        )
     return load(name, points[0].value, _package(points[0]))
 
 
@@ -81,7 +83,9 @@ def check(found: ModelKind, base: type[Params]) -> None:
         wrong = f"{found.params} is no subclass of {base.__module__}.{base.__name__}"
     elif found.name not in get_args(params.model_fields["model"].annotation):
         wrong = f'{found.params} has no field model: Literal["{found.name}"]'
-    elif lacking := [name for name in METHODS if isinstance(model, type) and not hasattr(model, name)]:
+    elif lacking := [
+        name for name in METHODS if isinstance(model, type) and not hasattr(model, name)
+    ]:
         wrong = f"{found.model} has no {', '.join(lacking)}"
     for what in ("explain", "norms", "add_label"):
         found.get(what)

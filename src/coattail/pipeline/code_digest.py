@@ -13,7 +13,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,14 +21,10 @@ from typing import NamedTuple
 
 from coattail.errors import CoattailError
 from coattail.files import atomic_file
-from coattail.models.kinds import OURS, ModelKind
-from coattail.pipeline import registry
 
 ROOT = Path(__file__).resolve().parents[3]
 SRC = ROOT / "src"
 FOLDER = Path("data/code")
-MODELS = FOLDER / "models"
-"""A digest per kind of model: a candidate depends on that of its own."""
 PYTHON = "python {}.{}".format(*sys.version_info[:2])
 NOT_A_STAGE = ("__init__", "code")
 
@@ -94,15 +90,11 @@ def lines(stage: str) -> list[str]:
     The models that a candidate chooses from have digests of their own.
     """
     scripts = [ROOT / "stages" / "__init__.py", ROOT / "stages" / f"{stage}.py"]
-    return _listed(*reached(scripts[1]), scripts)
+    return listed(*reached(scripts[1]), scripts)
 
 
-def model_lines(kind: ModelKind) -> list[str]:
-    """The digest of a kind of model of ours: what its classes reach, and what loads it."""
-    return _listed(*reached_by(kind), [])
-
-
-def _listed(names: set[str], outside: set[str], scripts: list[Path]) -> list[str]:
+def listed(names: set[str], outside: set[str], scripts: Sequence[Path] = ()) -> list[str]:
+    """Lines of scripts and of some of our modules, and the libraries that they import."""
     found = {str(path.relative_to(ROOT)): _read(path).digest for path in scripts} | digests(names)
     versions = [f"{package}=={locked()[package]}" for package in packages(outside)]
     return [PYTHON, *versions, *(f"{path} {digest}" for path, digest in sorted(found.items()))]
@@ -123,15 +115,6 @@ def text(stage: str) -> str:
     return "\n".join(lines(stage)) + "\n"
 
 
-def model_text(kind: ModelKind) -> str:
-    """The digest of a kind of model, wherever it comes from."""
-    if kind.package == OURS:
-        return "\n".join(model_lines(kind)) + "\n"
-    from coattail.pipeline import plugin_digest
-
-    return plugin_digest.text(kind)
-
-
 def check_script(script: Path) -> str:
     """The digest of a stage, "" for other scripts; refuses code that DVC has not noted."""
     if script.resolve().parent == ROOT / "stages" and script.stem not in NOT_A_STAGE:
@@ -142,20 +125,11 @@ def check_script(script: Path) -> str:
 def check(stage: str, folder: Path = FOLDER) -> str:
     """The digest of a stage if it is the one in ``folder``, and libraries are those of the lock."""
     check_installed(reached(ROOT / "stages" / f"{stage}.py")[1])
-    return _as_noted(folder / f"{stage}.txt", text(stage), f"stage {stage}", "dvc repro code")
+    return as_noted(folder / f"{stage}.txt", text(stage), f"stage {stage}", "dvc repro code")
 
 
-def check_model(kind: ModelKind, folder: Path = MODELS) -> str:
-    """The digest of a kind of model if it is the one in ``folder``."""
-    stage = f"plugins@{kind.name}"
-    if kind.package == OURS:
-        check_installed(reached_by(kind)[1])
-        stage = "code"
-    now = model_text(kind)
-    return _as_noted(folder / f"{kind.name}.txt", now, f"model {kind.name}", f"dvc repro {stage}")
-
-
-def _as_noted(path: Path, now: str, whose: str, remedy: str) -> str:
+def as_noted(path: Path, now: str, whose: str, remedy: str) -> str:
+    """The digest ``now`` if it is the one in ``path``."""
     noted = path.read_text(encoding="utf-8") if path.exists() else ""
     if noted == now:
         return now
@@ -198,11 +172,6 @@ def reached(start: Path) -> tuple[set[str], set[str]]:
     if start.parent == ROOT / "stages":
         names += imports(start.with_name("__init__.py"))
     return follow(names)
-
-
-def reached_by(kind: ModelKind) -> tuple[set[str], set[str]]:
-    """The same of a kind of model: of the modules it names, and of what its stage loads it with."""
-    return follow([*kind.modules, registry.stage(kind.stage).load.partition(":")[0]])
 
 
 def follow(names: Iterable[str]) -> tuple[set[str], set[str]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from coattail.config import parse
 from coattail.errors import ConfigError
-from coattail.models import kinds
+from coattail.models import find_kind, kinds
 from coattail.models.deep.deep_kinds import KINDS as NETWORKS
 from coattail.models.deep.transfer.transfer_kinds import KINDS as TRANSFERRED
 from coattail.models.kinds import ModelKind, imported
@@ -78,9 +78,7 @@ DEEP = "coattail.models.deep"
 SECTIONS = (
     StageKind("dataset", f"{DATASETS}:DatasetParams", stage="download", makes_data=True),
     StageKind("take_in", f"{DATASETS}:TakeInParams", named=True, leaves=False),
-    StageKind(
-        "plugins", "coattail.pipeline.plugin_digest:PluginParams", named=True, leaves=False
-    ),
+    StageKind("plugins", "coattail.pipeline.model_digest:PluginParams", named=True, leaves=False),
     StageKind("vectors", f"{DATASETS}:VectorsParams", leaves=False),
     StageKind("preprocess", "coattail.data.corpus:PreprocessParams", makes_data=True),
     StageKind(
@@ -198,7 +196,7 @@ def kind(stage_name: str, model: str | None) -> ModelKind:
     found = stage(stage_name)
     if not found.chooses:
         return found.kinds[0]
-    return kinds.named(str(model), found.kinds, stage_name)
+    return find_kind.named(str(model), found.kinds, stage_name)
 
 
 def kind_of(stage_name: str, section: Mapping[str, Any]) -> ModelKind:
@@ -210,9 +208,9 @@ def kind_in(stage_name: str, folder: Path) -> ModelKind:
     """The kind of the trained model in a folder (of the first part, where it has parts)."""
     if not stage(stage_name).chooses:
         return kind(stage_name, None)
-    name, own = kinds.name_in(folder), {one.name for one in stage(stage_name).kinds}
+    name, own = find_kind.name_in(folder), {one.name for one in stage(stage_name).kinds}
     parts = sorted(folder.glob("*/params.json")) if name not in own else []
-    return kind(stage_name, kinds.name_in(parts[0].parent) if parts else name)
+    return kind(stage_name, find_kind.name_in(parts[0].parent) if parts else name)
 
 
 def load(stage_name: str, folder: Path) -> Any:
@@ -280,9 +278,10 @@ def check_models(params: Mapping[str, Any]) -> None:
         except ConfigError as error:
             wrong.append(f"params.yaml: {variant}: {error}")
         else:
+            entry = f"plugins: {{{model}: {{package: {found.package}}}}}"
             wrong.append(
-                f"params.yaml: {variant}: {model!r} is a model of the plugin {found.package}; write "
-                f"plugins: {{{model}: {{package: {found.package}}}}}, so that DVC sees its code"
+                f"params.yaml: {variant}: {model!r} is a model of the plugin {found.package}; "
+                f"write {entry}, so that DVC sees its code"
             )
     wrong += [
         f"params.yaml: plugins.{name}: {name!r} is a model of coattail itself; the plugin's author "

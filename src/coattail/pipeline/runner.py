@@ -16,7 +16,7 @@ from coattail import cores
 from coattail.config import Params, load, parse, read_yaml
 from coattail.errors import CoattailError, ConfigError
 from coattail.models import begun_with
-from coattail.pipeline import code_digest, registry
+from coattail.pipeline import code_digest, model_digest, registry
 from coattail.processor import Wanted, held, obstacle
 
 log = logging.getLogger("coattail")
@@ -113,7 +113,7 @@ def _check_model(stage: str, arguments: list[str]) -> str:
     """The digest of the model that a variant chooses; "" for stages that have no choice."""
     if stage not in registry.CHOOSING or not arguments:
         return ""
-    return code_digest.check_model(registry.kind_of(stage, _section(stage, arguments[0])))
+    return model_digest.check(registry.kind_of(stage, _section(stage, arguments[0])))
 
 
 def section(stage: str, variant: str | None, model: Any = None) -> Any:

@@ -73,8 +73,9 @@ def _references(content: dict[str, Any], where: str) -> list[str]:
     found += _complaints(lambda: registry.check_models(content))
     for stage in registry.SECTIONS:
         for name, section in ((content[stage.name] or {}) if stage.wiring else {}).items():
+            place = f"{where}: {stage.name}.{name}"
             found += [
-                f"{where}: {stage.name}.{name}: {key} has to be written out, since dvc.yaml reads it"
+                f"{place}: {key} has to be written out, since dvc.yaml reads it"
                 for key in stage.wiring
                 if key not in section
             ]

@@ -61,6 +61,7 @@ class Content:
     labels: LabelTable
     examples: list[Example]
     norms: list[Row]
+    explained: bool  # whether any candidate's words can be shown
 
     @property
     def dataset(self) -> str:
@@ -101,6 +102,7 @@ def collect(
         labels=table,
         examples=examples,
         norms=norm_table(explainer, scored.bins),
+        explained=any(explainer.explains(name) for name in known),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coattail.errors import ModelError
-from coattail.models import kinds
+from coattail.models import find_kind
 from coattail.models.deep.deep_kinds import KINDS
 from coattail.models.kinds import ModelKind
 
@@ -19,7 +19,7 @@ Words = list[tuple[Any, float]]
 
 def kind_of(params: Any) -> ModelKind:
     """What the registry knows of a network with these settings."""
-    return kinds.named(params.model, KINDS, "train_deep")
+    return find_kind.named(params.model, KINDS, "train_deep")
 
 
 def build(params: Any) -> Any:
@@ -36,7 +36,7 @@ def forget(checkpoint: Path) -> None:
 
 def load(folder: str | Path, device: str = "cpu") -> Any:
     """A saved model, on ``device`` (whatever it was trained on)."""
-    return kinds.load(folder, KINDS, "train_deep", device)
+    return find_kind.load(folder, KINDS, "train_deep", device)
 
 
 def explain_tokens(model: Any, ids: NDArray, labels: list[int], n: int) -> list[Words] | None:

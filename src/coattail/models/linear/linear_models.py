@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 
 from coattail.arrays import TopK, best_first
 from coattail.data.features import Block
-from coattail.errors import DataError, ModelError
+from coattail.errors import ModelError
 from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
-from coattail.models import kinds
+from coattail.models import find_kind
 from coattail.models.kinds import ModelKind
 from coattail.models.linear.linear_kinds import KINDS
 from coattail.models.linear.linear_params import WiredParams
 from coattail.models.linear.problem_groups import tail_mask
-
 
 BLOCKS = "blocks"
 """What `Blocks` writes where a model writes its name."""
@@ -58,15 +57,15 @@ def build(
 
 def kind_of(params: Any) -> ModelKind:
     """What the registry knows of a model with these settings."""
-    return kinds.named(params.model, KINDS, "train_linear")
+    return find_kind.named(params.model, KINDS, "train_linear")
 
 
 def load(folder: str | Path) -> Model:
     """The model in a folder, whatever kind it is."""
-    name = kinds.name_in(folder)
+    name = find_kind.name_in(folder)
     if name == BLOCKS:
         return Blocks.load(folder)
-    model: Model = kinds.load(folder, KINDS, "train_linear")
+    model: Model = find_kind.load(folder, KINDS, "train_linear")
     return model
 
 
@@ -122,8 +121,6 @@ def add_classifier(
             "a model of several blocks is not plain one-vs-rest; only that takes a label without "
             "training everything again"
         )
-    if not new.nnz:
-        raise DataError(f"the model knows no word of the texts for {name!r}; wanted other texts")
     X = sp.vstack([training(), new], format="csr")
     truth = np.zeros((X.shape[0], 1), np.float32)
     truth[-new.shape[0] :] = 1

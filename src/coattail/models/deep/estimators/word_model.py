@@ -35,7 +35,7 @@ from coattail.models.deep.training.fitting import (
     validation_sample,
 )
 from coattail.models.deep.training.loop import Log
-from coattail.models.kinds import named
+from coattail.models.find_kind import named
 from coattail.models.fitted import Fitted
 
 FORMAT = 1

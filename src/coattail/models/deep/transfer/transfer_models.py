@@ -6,27 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from coattail.arrays import Ragged
-from coattail.data.text import UNK
-from coattail.errors import DataError
-from coattail.models import kinds
+from coattail.models import find_kind
 from coattail.models.deep.transfer.transfer_kinds import KINDS
 
 
 def build(params: Any) -> Any:
     """The untrained model of ``params``."""
-    return kinds.named(params.model, KINDS, "transfer").build(params)
+    return find_kind.named(params.model, KINDS, "transfer").build(params)
 
 
 def load(folder: str | Path, device: str = "cpu") -> Any:
     """A saved model, on ``device`` (whatever it was trained on)."""
-    return kinds.load(folder, KINDS, "transfer", device)
+    return find_kind.load(folder, KINDS, "transfer", device)
 
 
 def add_label(model: Any, name: str, new: Ragged, training: Callable[[], Any]) -> None:
     """One more label by transfer; the training texts are not needed."""
-    if not np.any(new.values != UNK):
-        raise DataError(f"the model knows no word of the texts for {name!r}; wanted other texts")
     model.add_label(name, new)

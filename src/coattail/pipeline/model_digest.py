@@ -1,7 +1,8 @@
-"""What a plugin's candidates depend on besides data and params: its code, and what that needs.
+"""What a candidate depends on besides data, params and its stage: the code of its kind of model.
 
-Like the digest of our own code (coattail.pipeline.code_digest): a line per file or library, and only
-what a program does counts. Of coattail, what the plugin imports counts too.
+Of a model of ours that is what its classes reach, as with stages (coattail.pipeline.code_digest).
+Of a plugin's it is the files of the plugin, what these import of coattail, and the versions of all
+that the plugin requires.
 """
 
 from __future__ import annotations
@@ -15,8 +16,35 @@ from pydantic import Field
 from coattail.config import Params
 from coattail.errors import ConfigError
 from coattail.models import plugins
-from coattail.models.kinds import ModelKind
+from coattail.models.kinds import OURS, ModelKind
 from coattail.pipeline import code_digest, registry
+
+FOLDER = code_digest.FOLDER / "models"
+"""A digest per kind of model."""
+
+
+def text(kind: ModelKind) -> str:
+    """The digest of a kind of model, wherever it comes from."""
+    lines = code_digest.listed(*reached(kind)) if kind.package == OURS else _of_plugin(kind)
+    return "\n".join(lines) + "\n"
+
+
+def reached(kind: ModelKind) -> tuple[set[str], set[str]]:
+    """Our modules that a kind of ours names and reaches, what loads it included; libraries."""
+    return code_digest.follow([*kind.modules, registry.stage(kind.stage).load.partition(":")[0]])
+
+
+def check(kind: ModelKind, folder: Path = FOLDER) -> str:
+    """The digest of a kind of model if it is the one in ``folder``."""
+    stage = f"plugins@{kind.name}"
+    if kind.package == OURS:
+        code_digest.check_installed(reached(kind)[1])
+        stage = "code"
+    path = folder / f"{kind.name}.txt"
+    return code_digest.as_noted(path, text(kind), f"model {kind.name}", f"dvc repro {stage}")
+
+
+# --- plugins -------------------------------------------------------------------------------------
 
 
 class PluginParams(Params):
@@ -52,8 +80,7 @@ def missing(name: str, params: PluginParams) -> ConfigError:
     )
 
 
-def text(kind: ModelKind) -> str:
-    """The digest of a plugin's kind of model."""
+def _of_plugin(kind: ModelKind) -> list[str]:
     lines: dict[str, str] = {}
     wanted: list[str] = []
     for folder, path in files(kind):
@@ -63,17 +90,18 @@ def text(kind: ModelKind) -> str:
             wanted += imports
         else:
             lines[name] = code_digest.sha(path.read_bytes())
-    ours = [one for one in wanted if one.partition(".")[0] == "coattail"]
-    names, outside = code_digest.follow(ours)
+    names, outside = code_digest.follow(
+        one for one in wanted if one.partition(".")[0] == "coattail"
+    )
     lines |= code_digest.digests(names)
     libraries = [*code_digest.packages(outside), *_needed(kind.package)]
     versions = sorted({f"{one}=={version(one).split('+')[0]}" for one in libraries})
     rows = [f"{name} {digest}" for name, digest in sorted(lines.items())]
-    return "\n".join([code_digest.PYTHON, *versions, *rows]) + "\n"
+    return [code_digest.PYTHON, *versions, *rows]
 
 
 def files(kind: ModelKind) -> list[tuple[Path, Path]]:
-    """Every file of the packages that a plugin's kind names, with the folder they are named from."""
+    """Every file of the packages that a plugin's kind names, each with the folder of its package."""
     tops = dict.fromkeys(name.partition(".")[0] for name in kind.modules)
     tops |= dict.fromkeys([plugins.top_of(kind.name)])
     listed: list[tuple[Path, Path]] = []
