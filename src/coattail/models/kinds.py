@@ -1,7 +1,7 @@
 """What the pipeline knows of a kind of model: its params, what it reads, what fits and explains it.
 
-Classes and functions are named by ``module:name`` and imported when they are asked for, so knowing a
-model costs nothing. A plugin brings a `ModelKind` of its own (coattail.models.plugins).
+Classes and functions are named by ``module:name`` and imported when they are asked for, so knowing
+a model costs nothing. A plugin brings a `ModelKind` of its own (coattail.models.plugins).
 """
 
 from __future__ import annotations
@@ -58,10 +58,14 @@ class ModelKind:
     package: str = OURS
 
     @property
-    def modules(self) -> tuple[str, ...]:
-        """Modules that it names: what it computes is in them and in what they import."""
-        named = (self.params, self.model, self.explain, self.norms, self.add_label)
-        return tuple(dict.fromkeys(one.partition(":")[0] for one in named if one))
+    def computes(self) -> set[str]:
+        """Modules that it names for training and ranking."""
+        return modules_of(self.params, self.model)
+
+    @property
+    def explains(self) -> set[str]:
+        """Modules that it names for the report."""
+        return modules_of(self.explain, self.norms)
 
     def get(self, what: str) -> Any:
         """The class or function behind ``params``, ``model``, ``explain`` ...; None for ""."""
@@ -73,6 +77,11 @@ class ModelKind:
     def build(self, params: Any, **given: Any) -> Any:
         """The untrained model; of what is ``given`` it gets what it takes."""
         return self.get("model")(params, **{name: given[name] for name in self.takes})
+
+
+def modules_of(*names: str) -> set[str]:
+    """The modules of some ``module:name``; "" has none."""
+    return {name.partition(":")[0] for name in names if name}
 
 
 def imported(name: str, what: str) -> Any:

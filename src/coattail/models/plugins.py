@@ -103,11 +103,6 @@ def value_of(name: str) -> str:
     return installed()[name][0].value
 
 
-def top_of(name: str) -> str:
-    """The package or module that a plugin's entry point leads into."""
-    return value_of(name).partition(":")[0].partition(".")[0]
-
-
 def how_to_get(name: str) -> str:
     """What to say where a model is unknown: which plugins there are."""
     there = ", ".join(sorted(installed()))

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from coattail.errors import CoattailError
 from coattail.files import atomic_file
+from coattail.pipeline import registry
 
 ROOT = Path(__file__).resolve().parents[3]
 SRC = ROOT / "src"
@@ -49,6 +50,8 @@ BESIDES = {
     "coattail.tracking": ["coattail.pipeline.outputs", "coattail.pipeline.stage_result"],
     # MLflow loads it by name.
     "coattail.tracking.publishing.log_model": ["coattail.tracking.publishing.model_code"],
+    # The registry names what it asks of models. What trains them has digests of its own.
+    "coattail.report.explanations": registry.explaining(),
 }
 """Modules that count with a module although no import of it says so."""
 

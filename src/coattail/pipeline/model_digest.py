@@ -8,6 +8,7 @@ that the plugin requires.
 from __future__ import annotations
 
 import importlib.util
+import re
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from pydantic import Field
 from coattail.config import Params
 from coattail.errors import ConfigError
 from coattail.models import plugins
-from coattail.models.kinds import OURS, ModelKind
+from coattail.models.kinds import OURS, ModelKind, modules_of
 from coattail.pipeline import code_digest, registry
 
 FOLDER = code_digest.FOLDER / "models"
@@ -31,7 +32,7 @@ def text(kind: ModelKind) -> str:
 
 def reached(kind: ModelKind) -> tuple[set[str], set[str]]:
     """Our modules that a kind of ours names and reaches, what loads it included; libraries."""
-    return code_digest.follow([*kind.modules, registry.stage(kind.stage).load.partition(":")[0]])
+    return code_digest.follow([*kind.computes, registry.stage(kind.stage).load.partition(":")[0]])
 
 
 def check(kind: ModelKind, folder: Path = FOLDER) -> str:
@@ -101,9 +102,9 @@ def _of_plugin(kind: ModelKind) -> list[str]:
 
 
 def files(kind: ModelKind) -> list[tuple[Path, Path]]:
-    """Every file of the packages that a plugin's kind names, each with the folder of its package."""
-    tops = dict.fromkeys(name.partition(".")[0] for name in kind.modules)
-    tops |= dict.fromkeys([plugins.top_of(kind.name)])
+    """Every file of the packages that a plugin's kind names, and where each package is."""
+    named = kind.computes | kind.explains | modules_of(kind.add_label, plugins.value_of(kind.name))
+    tops = sorted({name.partition(".")[0] for name in named})
     listed: list[tuple[Path, Path]] = []
     for top in [one for one in tops if one != "coattail"]:
         for place in places(top):
@@ -131,18 +132,14 @@ def _litter(path: Path, place: Path) -> bool:
 
 def _needed(package: str) -> list[str]:
     """The distribution and all that it requires, but coattail and what that requires."""
-    from packaging.requirements import Requirement
-
     todo, seen = [package], set[str]()
     while todo:
         name = _normal(todo.pop())
         if name in seen or name == "coattail":
             continue
         seen.add(name)
-        for line in _requires(name):
-            one = Requirement(line)
-            if one.marker is None or one.marker.evaluate({"extra": ""}):
-                todo.append(one.name)
+        wanted = [line for line in _requires(name) if "extra ==" not in line]
+        todo += [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in wanted]
     return sorted(name for name in seen if _is_installed(name))
 
 

@@ -191,6 +191,11 @@ def built_in() -> list[ModelKind]:
     return [kind for one in SECTIONS for kind in one.kinds]
 
 
+def explaining() -> list[str]:
+    """Modules that explain our models to the report."""
+    return sorted({module for kind in built_in() for module in kind.explains})
+
+
 def kind(stage_name: str, model: str | None) -> ModelKind:
     """A kind of model of a stage: coattail's own or a plugin's."""
     found = stage(stage_name)

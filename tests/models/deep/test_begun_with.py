@@ -17,7 +17,7 @@ from coattail.labels.tree import Tree
 from coattail.models import begun_with
 from coattail.models.deep.deep_models import build
 from coattail.models.deep.deep_params import DeepParams
-from tests.model_contract import digest
+from coattail.testing.model_contract import digest
 from tests.tiny_bert import save_tiny_bert
 
 N, WORDS, LABELS = 24, 20, 6

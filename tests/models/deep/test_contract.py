@@ -15,7 +15,7 @@ from coattail.config import parse
 from coattail.labels.tree import Tree
 from coattail.models.deep.deep_models import build, load
 from coattail.models.deep.deep_params import DeepParams
-from tests.model_contract import ModelContract
+from coattail.testing.model_contract import ModelContract
 
 SMALL = {
     "epochs": 8,

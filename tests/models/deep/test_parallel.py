@@ -29,7 +29,7 @@ from coattail.models.deep.training.batch_pieces import Pieces, in_turn, workers
 from coattail.models.deep.training.fitting import build_net, start_weights
 from coattail.pipeline.runner import limit_threads
 from coattail.progress import progress
-from tests.model_contract import digest
+from coattail.testing.model_contract import digest
 
 SOURCE = Path(__file__).parents[3] / "src"
 

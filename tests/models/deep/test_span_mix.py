@@ -19,7 +19,7 @@ from coattail.models.deep.nets.attentionxml import AttentionNet, pick
 from coattail.models.deep.nets.layers import initialise, word_mask
 from coattail.models.deep.nets.loss import cross_entropy
 from coattail.models.deep.nets.span_mix import exchange_spans
-from tests.model_contract import same
+from coattail.testing.model_contract import same
 
 
 def texts(*rows: list[int]) -> Any:

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from coattail.config import parse
 from coattail.models.deep.deep_models import build, load
 from coattail.models.deep.deep_params import DeepParams
-from tests.model_contract import ModelContract
+from coattail.testing.model_contract import ModelContract
 from tests.tiny_bert import save_tiny_bert
 
 pytest.importorskip("transformers", reason="needs the extra coattail[transformers]")

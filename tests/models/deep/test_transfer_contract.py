@@ -14,7 +14,7 @@ from coattail.arrays import Ragged
 from coattail.config import parse
 from coattail.models.deep.transfer.transfer_models import build, load
 from coattail.models.deep.transfer.transfer_params import TransferParams
-from tests.model_contract import ModelContract
+from coattail.testing.model_contract import ModelContract
 
 SMALL = {
     "epochs": 4,

@@ -4,7 +4,8 @@
         def make(self): return Ovr(OvrParams())
         def load(self, folder): return Ovr.load(folder)
 
-A model that does not read CSR rows overrides ``inputs``; one whose ``fit`` wants more, ``fit``.
+A model that does not read CSR rows overrides ``inputs``; one whose ``fit`` wants more, ``fit``. The
+suite of a plugin is such a class in a test file of its own (docs/how-to/plugin.md).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import scipy.sparse as sp
 
 from coattail.arrays import TopK
 from coattail.errors import ModelError
+from coattail.models.find_kind import name_in
 
 FEW = 60  # texts, where a test is not about learning
 
@@ -147,6 +149,10 @@ class ModelContract:
         for row in top.labels:
             real = row[row >= 0]
             assert len(set(real.tolist())) == len(real)
+
+    def test_saved_model_says_which_kind_it_is(self, fitted, tmp_path):
+        fitted.model.save(tmp_path / "model")
+        assert name_in(tmp_path / "model") == fitted.model.params.model
 
     def test_saved_model_answers_the_same_bits(self, fitted, tmp_path):
         fitted.model.save(tmp_path / "model")
