@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from coattail.files import atomic_file
+from coattail.models import plugins
 from coattail.pipeline import model_digest, runner
 
 
@@ -11,7 +12,7 @@ def main(variant: str) -> None:
     place = Path(f"data/code/models/{variant}.txt")
     kind = model_digest.found(variant, params)
     if kind is None:
-        missing = model_digest.missing(variant, params)
+        missing = plugins.missing(variant, params.package)
         if not place.exists():
             raise missing
         runner.log.warning("%s; results made with it elsewhere are used as they are", missing)

