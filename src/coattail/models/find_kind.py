@@ -21,7 +21,7 @@ def named(name: str, kinds: Sequence[ModelKind], stage: str) -> ModelKind:
 
     found = plugins.kind(name)
     if found is None or found.stage != stage:
-        there = f"; it is one of {found.stage}" if found else plugins.how_to_get(name)
+        there = f"; {found.package} has it for {found.stage}" if found else plugins.how_to_get(name)
         raise ConfigError(
             f"{stage} has no model {name!r}; there is {', '.join(sorted(own))}{there}"
         )

@@ -15,8 +15,6 @@ from coattail.errors import ConfigError
 from coattail.models.kinds import ModelKind, imported
 
 GROUP = "coattail.models"
-READS = {"train_linear": ("tfidf",), "train_deep": ("tokens", "texts"), "transfer": ("tokens",)}
-"""Stages that plugins can have models of, and what these read."""
 METHODS = ("fit", "predict", "save", "load")
 
 _brought: dict[str, ModelKind] = {}
@@ -67,11 +65,6 @@ def _wrong(name: str, found: Any) -> str:
         return f"is a {type(found).__name__}; wanted a coattail.models.kinds.ModelKind"
     if found.name != name:
         return f"has the name {found.name!r}, its entry point {name!r}; wanted the same"
-    if found.stage not in READS:
-        return f"is of stage {found.stage!r}; wanted {', '.join(READS)}"
-    if found.reads not in READS[found.stage]:
-        wanted = " or ".join(READS[found.stage])
-        return f"reads {found.reads!r}; a model of {found.stage} reads {wanted}"
     return ""
 
 

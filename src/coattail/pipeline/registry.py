@@ -201,7 +201,14 @@ def kind(stage_name: str, model: str | None) -> ModelKind:
     found = stage(stage_name)
     if not found.chooses:
         return found.kinds[0]
-    return find_kind.named(str(model), found.kinds, stage_name)
+    named = find_kind.named(str(model), found.kinds, stage_name)
+    readable = {one.reads for one in found.kinds}
+    if named.reads not in readable:
+        raise ConfigError(
+            f"the plugin {named.package} is broken: its {named.name} reads {named.reads!r}; a model "
+            f"of {stage_name} reads {' or '.join(sorted(readable))}; ask its author"
+        )
+    return named
 
 
 def kind_of(stage_name: str, section: Mapping[str, Any]) -> ModelKind:

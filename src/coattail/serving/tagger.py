@@ -82,7 +82,7 @@ class Tagger:
 
     @classmethod
     def of_bundle(cls, folder: str | Path, with_code: bool = False) -> Tagger:
-        """A bundle in a folder; ``with_code``: the code of its plugins came along and is trusted."""
+        """A bundle in a folder; ``with_code``: that of its plugins came along and is trusted."""
         folder = Path(folder)
         try:
             content = json.loads((folder / "bundle.json").read_text())

@@ -60,7 +60,7 @@ def same(a: TopK, b: TopK) -> bool:
 
 
 @dataclass
-class Fitted:
+class FittedModel:
     """A model fitted on ``separable()``, once for all tests of its class: none may change it."""
 
     model: Any
@@ -108,7 +108,7 @@ class ModelContract:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def fitted(cls) -> Fitted:
+    def fitted(cls) -> FittedModel:
         X, Y = separable()
         before = [array.copy() for array in arrays(X, Y)]
         contract = cls()
@@ -116,7 +116,7 @@ class ModelContract:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("COATTAIL_THREADS", "1")
             returned = contract.fit(model, X, Y)
-        return Fitted(model, returned, X, Y, before)
+        return FittedModel(model, returned, X, Y, before)
 
     def test_fit_returns_the_model(self, fitted):
         assert fitted.returned is fitted.model
