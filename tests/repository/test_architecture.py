@@ -15,7 +15,7 @@ import pytest
 
 from coattail.config import read_yaml
 from coattail.pipeline import code_digest
-from coattail.pipeline.registry import RANKERS, VARIANTS
+from coattail.pipeline.registry import CHOOSING, RANKERS, VARIANTS, built_in
 from coattail.pipeline.schema import SECTIONS, check
 from coattail.pipeline.stage_result import LATE
 from tests.architecture import ROOT, private_imports, touched_paths

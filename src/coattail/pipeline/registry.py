@@ -205,8 +205,8 @@ def kind(stage_name: str, model: str | None) -> ModelKind:
     readable = {one.reads for one in found.kinds}
     if named.reads not in readable:
         raise ConfigError(
-            f"the plugin {named.package} is broken: its {named.name} reads {named.reads!r}; a model "
-            f"of {stage_name} reads {' or '.join(sorted(readable))}; ask its author"
+            f"the plugin {named.package} is broken: its {named.name} reads {named.reads!r}; a "
+            f"model of {stage_name} reads {' or '.join(sorted(readable))}; ask its author"
         )
     return named
 
