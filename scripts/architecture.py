@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from coattail.config import read_yaml  # noqa: E402
-from coattail.pipeline import code_digest  # noqa: E402
+from coattail.pipeline import code_digest, model_digest, registry  # noqa: E402
 
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 CODE = ROOT / "src" / "coattail"
@@ -184,7 +184,9 @@ def stages_table() -> str:
         read = [path for path in paths(entry, "deps") if not path.startswith("data/code/")]
         wrote = [*paths(entry, "outs"), *paths(entry, "metrics")]
         wrote = [path for path in wrote if not path.startswith(RESULTS)]
-        wrote = ["data/code/<stage>.txt"] if name == "code" else wrote
+        wrote = (
+            ["data/code/<stage>.txt", "data/code/models/<model>.txt"] if name == "code" else wrote
+        )
         cells = (", ".join(f"`{path}`" for path in some) for some in (read, wrote))
         rows.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(rows)
@@ -198,6 +200,13 @@ def reach_table() -> str:
             continue
         for module in code_digest.reached(ROOT / "stages" / f"{stage}.py")[0]:
             found.setdefault(module, []).append(stage)
+    for module in set().union(*(model_digest.reached(kind)[0] for kind in registry.built_in())):
+        found.setdefault(module, [])
+    for module, names in found.items():
+        kinds = [k.name for k in registry.built_in() if module in model_digest.reached(k)[0]]
+        if kinds and not set(registry.CHOOSING) <= set(names):
+            several = len(kinds) == len(registry.built_in())
+            names.append("all models" if several else f"model {', '.join(kinds)}")
     grouped: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for module, names in sorted(found.items()):
         if code_digest.modules()[module].stem != "__init__":

@@ -24,7 +24,11 @@ OWN = {
 def dispatches(source: str) -> list[str]:
     """Names of stages and models that a program compares, matches, maps or lists."""
     found: list[tuple[int, str]] = []
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    types = {id(one.slice) for one in ast.walk(tree) if isinstance(one, ast.Subscript)}
+    for node in ast.walk(tree):
+        if id(node) in types:  # Literal["ovr", "plt"] says what a value may be
+            continue
         parts: list[ast.expr] = []
         if isinstance(node, ast.Compare):
             parts = [node.left, *node.comparators]

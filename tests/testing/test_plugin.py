@@ -104,8 +104,8 @@ class TestInAProject:
         assert "'label'" in without_plugin(done).run(sys.executable, "-c", code, done.some_text())
 
     def test_it_is_tuned(self, done):
-        over = ("--over", "prior=0.0,0.5", "--trials", "2", "--metric", "p_at_1")
-        assert "prior" in done.run("coattail", "tune", "mean", *over)
+        over = ("--over", "prior=0.0,0.5", "--trials", "2", "--maximise", "p_at_1")
+        assert "prior" in done.run("coattail", "tune", "mean", *over, "--no-run")
         shutil.rmtree(done.folder / "data" / "tune")
 
     def test_a_second_repro_only_looks_at_the_plugin(self, done):
