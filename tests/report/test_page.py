@@ -283,7 +283,8 @@ def test_a_network_over_a_pretrained_encoder_speaks_in_the_encoders_words(folder
     shutil.copytree(folder / "data" / "features", data / "features")
     features = Features(data / "features")
     encoder = save_tiny_bert(tmp_path / "bert", features.vocabulary[2:60])
-    section = {"model": "laroberta", "tree": "flat", "encoder": encoder, "epochs": 1, "fc": [4]}
+    section = {"model": "laroberta", "tree": "flat", "encoder": encoder, "epochs": 1}
+    section |= {"fc": [4], "max_tokens": 20}
     model = deep_models.build(registry.parsed("train_deep", section, "test"))
     fit_on(model, features)
     model.save(data / "models" / "pieces")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -38,7 +39,6 @@ def test_the_plugin_keeps_the_contract_that_we_offer_it(layer):
     env = os.environ | with_layer(layer)
     done = subprocess.run([*words, "tests"], cwd=PLUGIN, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    assert "passed" in done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +66,8 @@ class TestInAProject:
         assert "mean" in board
         assert "mean-rerank" in board
         page = (done.folder / "data/report/report.html").read_text(encoding="utf-8")
-        said = page.partition('<th scope="row">mean<small>')[2].partition("</tr>")[0]
-        assert "<small title=" in said, "words of its model stand behind its labels"
+        said = re.findall(r'<th scope="row">mean<small>\d+ right</small></th>.*?</tr>', page)
+        assert any("<small title=" in one for one in said), "words stand behind its labels"
         shown = {run.info.run_name: run for run in done.runs("candidate")}
         assert shown["mean"].data.tags["family"] == "linear"
         assert shown["mean"].data.metrics["p_at_1"] > 0

@@ -89,13 +89,11 @@ def _grown(tagger: Tagger, name: str, texts: list[str]) -> Any:
     kind = tagger.kind(tagger.name)
     grow = kind.get("add_label")
     if grow is None:
-        stage, able = tagger.chain[tagger.name].stage, ", ".join(registry.growing())
-        made = (
-            f"a {kind.name} model, which has no transfer" if registry.stage(stage).chooses else ""
-        )
+        stage = tagger.chain[tagger.name].stage
+        made = f"a {kind.name} model" if registry.stage(stage).chooses else f"made by {stage}"
         raise ModelError(
-            f"{tagger.name} is {made or f'made by {stage}'} and cannot take a label without being "
-            f"trained again; choose a candidate with model: {able}"
+            f"{tagger.name} is {made}, which cannot take a label without being trained again; "
+            f"choose a candidate with model: {', '.join(registry.growing())}"
         )
     features = Features(tagger.folder / "features")
     new = NewTexts(texts, Featurizer(features))
