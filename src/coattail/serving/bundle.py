@@ -52,6 +52,8 @@ def brought_by(folder: Path) -> list[ModelKind]:
 
 def _plugins(chain: dict[str, Candidate], data: Path) -> dict[str, dict[str, str]]:
     """What else has to be there to load the models: their kinds and packages, by model."""
+    if not plugins.installed():
+        return {}
     kinds = (registry.kind_in(one.stage, data / "models" / name) for name, one in chain.items())
     return {
         kind.name: {"kind": plugins.value_of(kind.name), "package": kind.package}

@@ -100,7 +100,7 @@ class PltParams(_BinaryProblems):
     discount: float = Field(
         1.0, gt=0.0, le=1.0, description="factor on the parent's log-score (Bonsai's code: 0.98)"
     )
-    # Looser and shorter than one-vs-rest: a tree's ranking is no better for it (docs/results/linear.md).
+    # Looser and shorter than one-vs-rest: a tree ranks no better for it (docs/results/linear.md).
     eps: float = Field(
         0.3, gt=0.0, description="tolerance: spread of projected gradients, relative gradient norm"
     )
