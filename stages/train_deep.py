@@ -8,7 +8,6 @@ from coattail.arrays import DEPTH
 from coattail.data.features import Features
 from coattail.labels import tree
 from coattail.models.deep import deep_models
-from coattail.models.deep.deep_params import DeepParams
 from coattail.models.deep.device import resolve
 from coattail.models.deep.fit_data import FitData, Log, RunContext
 from coattail.models.deep.training import checkpoint, curve, processes
@@ -16,7 +15,7 @@ from coattail.pipeline import runner
 
 
 def main(variant: str) -> None:
-    params = runner.section("train_deep", variant, DeepParams)
+    params = runner.section("train_deep", variant)
     if processes.launch("stages.train_deep", variant):
         return
     wanted = runner.settings()

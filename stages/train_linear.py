@@ -9,12 +9,11 @@ from coattail.data.augment import with_validation
 from coattail.data.features import Features, load_training
 from coattail.labels import tree
 from coattail.models.linear import linear_models
-from coattail.models.linear.linear_params import LinearParams
 from coattail.pipeline import runner
 
 
 def main(variant: str) -> None:
-    params = runner.section("train_linear", variant, LinearParams)
+    params = runner.section("train_linear", variant)
     with tracking.stage("train_linear", variant, params) as run:
         features = Features("data/features")
         blocks = load_training(f"data/{params.train}", features)

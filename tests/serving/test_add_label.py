@@ -159,8 +159,8 @@ def test_the_added_linear_classifier_is_that_of_training_with_the_texts(workspac
     ("candidate", "label", "message"),
     [
         ("httn", "cats", "has a label 'cats' already"),
-        ("joint", "new", "joint model has no transfer"),
-        ("bbn", "new", "bbn model, which has no transfer"),
+        ("joint", "new", "joint model, which cannot take a label"),
+        ("bbn", "new", "bbn model, which cannot take a label"),
         ("again", "new", "made by rerank"),
         ("htnn", "new", "did you mean 'httn'"),
         ("httn", " ", "no name of a label"),

@@ -71,13 +71,9 @@ class Features:
     def has_texts(self, split: Split) -> bool:
         return self._texts(split).exists()
 
-    def has_rows(self, split: Split) -> bool:
-        """Whether rows of tf-idf are here; a bundle has none."""
-        return self._tfidf(split).exists()
-
     def inputs(self, reads: str, split: Split) -> Any:
-        """What a model says it reads: "tokens" or "texts"."""
-        return self.texts(split) if reads == "texts" else self.tokens(split)
+        """What a model says it reads: "tfidf", "tokens" or "texts"."""
+        return {"tfidf": self.X, "tokens": self.tokens, "texts": self.texts}[reads](split)
 
     def complete(self, split: Split) -> sp.csr_matrix | None:
         """Y*: the complete labels, known only for a generated corpus."""

@@ -63,6 +63,7 @@ class Content:
     tail: TailLabels
     examples: list[Example]
     norms: list[Row]
+    explained: bool  # whether any candidate's words can be shown
 
     @property
     def dataset(self) -> str:
@@ -104,6 +105,7 @@ def collect(
         tail=tail_labels(rankings, features, k),
         examples=examples,
         norms=norm_table(explainer, scored.bins),
+        explained=any(explainer.explains(name) for name in known),
     )
 
 

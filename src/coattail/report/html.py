@@ -205,7 +205,6 @@ def notes(content: Content) -> dict[str, str]:
     """The sentences above the pictures."""
     summary, k = content.evaluation.summary, content.k
     base = escape(summary["base"])
-    shares = sum(one.stage not in ("ensemble", "transfer") for one in content.candidates.values())
     left = content.labels.left_out
     return {
         "leaderboard_note": f"Press a heading to sort. {BETTER} and {WORSE}: better or worse than "
@@ -241,7 +240,7 @@ def notes(content: Content) -> dict[str, str]:
         + (
             " Small words spoke most for the label: the strongest features of a linear model, the "
             "attention of a network. Point at them to see weights."
-            if shares
+            if content.explained
             else ""
         ),
     }

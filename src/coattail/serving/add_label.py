@@ -10,15 +10,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
-
 from coattail.data.features import Features
-from coattail.data.text import UNK, is_mark, spelling
+from coattail.data.text import is_mark, spelling
 from coattail.errors import DataError, ModelError
 from coattail.files import atomic_folder
-from coattail.models.linear.ovr import Ovr
+from coattail.pipeline import registry
 from coattail.serving.bundle import bundle
+from coattail.serving.new_texts import NewTexts
 from coattail.serving.tagger import Tagger
 
 ADDED = Path("data/added")
@@ -86,51 +84,32 @@ def open_tagger(source: str | None) -> Tagger:
 
 def _grown(tagger: Tagger, name: str, texts: list[str]) -> Any:
     """The candidate's model with one more label."""
-    stage = tagger.chain[tagger.name].stage
-    if stage not in ("transfer", "train_linear"):
+    kind = tagger.kind(tagger.name)
+    grow = kind.get("add_label")
+    if grow is None:
+        stage = tagger.chain[tagger.name].stage
+        made = f"a {kind.name} model" if registry.stage(stage).chooses else f"made by {stage}"
         raise ModelError(
-            f"{tagger.name} is made by {stage}, which cannot take a label without training; "
-            "choose a candidate of transfer (model: httn or imprinting) or a one-vs-rest model"
-        )
-    model = tagger.model(tagger.name)
-    vectorizer = Features(tagger.folder / "features").vectorizer
-    if stage == "train_linear":
-        _grow_linear(model, tagger, vectorizer.transform(texts))
-        return model
-    if not hasattr(model, "add_label"):
-        kind = model.params.model
-        raise ModelError(
-            f"{tagger.name} is a {kind} model, which has no transfer to add labels with; "
-            "use model: httn or imprinting"
-        )
-    tokens = vectorizer.token_ids(texts)
-    if not np.any(tokens.values != UNK):
-        raise DataError(f"the model knows no word of the texts for {name!r}; wanted other texts")
-    model.add_label(name, tokens)
-    return model
-
-
-def _grow_linear(model: Any, tagger: Tagger, new: sp.csr_matrix) -> None:
-    """One more classifier: the new texts against all training texts."""
-    if not isinstance(model, Ovr):
-        raise ModelError(
-            f"{tagger.name} is not a plain one-vs-rest model; only that, or a candidate of "
-            "transfer, takes a label without training everything again"
+            f"{tagger.name} is {made}, which cannot take a label without being trained again; "
+            f"choose a candidate with model: {', '.join(registry.growing())}"
         )
     features = Features(tagger.folder / "features")
-    if not features.has_rows("train"):
-        raise ModelError(
-            f"{features.folder} holds no rows of train: a one-vs-rest model learns a label against "
-            "its training texts; name the candidate in its project instead of a bundle"
-        )
-    if not new.nnz:
-        raise DataError("the model knows no word of the texts; wanted other texts")
-    X = sp.vstack([features.X("train"), new], format="csr")
-    truth = np.zeros((X.shape[0], 1), np.float32)
-    truth[-new.shape[0] :] = 1
-    one = Ovr(model.params).fit(X, sp.csr_matrix(truth))
-    model.W_ = sp.csr_matrix(sp.hstack([model.W_, one.W_], format="csr"))
-    model.bias_ = np.concatenate([model.bias_, one.bias_])
+    new = NewTexts(texts, features.vectorizer)
+    if not new.known_to(kind.reads).any():
+        raise DataError(f"the model knows no word of the texts for {name!r}; wanted other texts")
+
+    def training() -> Any:
+        try:
+            return features.inputs(kind.reads, "train")
+        except (DataError, OSError) as error:
+            raise ModelError(
+                f"{error}: {tagger.name} learns a label against its training texts; name the "
+                "candidate in its project instead of a bundle"
+            ) from None
+
+    model = tagger.model(tagger.name)
+    grow(model, name, getattr(new, kind.reads), training)
+    return model
 
 
 def _slug(name: str) -> str:

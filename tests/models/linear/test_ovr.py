@@ -23,7 +23,7 @@ from coattail.models.linear.linear_models import Blocks, build, fit_blocks, load
 from coattail.models.linear.linear_params import LinearParams, OvrParams
 from coattail.models.linear.ovr import Ovr
 from coattail.models.linear.plt import Plt
-from tests.model_contract import ModelContract, digest, same, separable
+from coattail.testing.model_contract import ModelContract, digest, same, separable
 
 SHARED = Path(__file__).parents[3].parent / "shared" / "data"
 

@@ -20,7 +20,7 @@ from coattail.evaluation.scoring import Evaluation
 from coattail.pipeline.candidates import Candidate, candidates, stage_addresses
 from coattail.pipeline.result_params import PublishParams
 from coattail.pipeline.stage_result import results
-from coattail.serving.bundle import bundle
+from coattail.serving.bundle import brought_by, bundle
 from coattail.tracking import delivery, journal
 from coattail.tracking.origin import made_by_commit, made_now
 from coattail.tracking.publishing.log_model import log_bundle
@@ -49,7 +49,8 @@ def gather(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")
         if name not in wanted:
             return None
         with tempfile.TemporaryDirectory() as folder:
-            return log_bundle(bundle(Path(folder) / "bundle", name, known, data), _example(data))
+            made = bundle(Path(folder) / "bundle", name, known, data)
+            return log_bundle(made, _example(data), brought_by(made))
 
     return Shown(
         dataset=str(content["dataset"]["name"]),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coattail.pipeline.candidates import Candidate
+from coattail.pipeline.registry import MAKES_THE_DATA
 from coattail.pipeline.stage_result import flatten
 from coattail.tracking import executions, outbox
 from coattail.tracking.delivery import complete
@@ -183,7 +184,9 @@ def _show_candidate(
         facts["device"] = device
     run_id = store.create(name, "candidate", parent, facts, made[-1].started)
     store.params(run_id, {"candidate": name} | _made_params(made))
-    own = [record for record in made if record.stage not in SHARED]
+    own = [
+        record for record in made if record.stage not in MAKES_THE_DATA
+    ]  # their time is the dataset's
     seconds = {"train_seconds": sum(record.seconds for record in own)}
     known = all(record.known for record in own)
     store.metrics(run_id, _points(shown.metrics[name] | (seconds if known else {})))
@@ -206,10 +209,6 @@ def _candidate_run(store: Store, parent: str, name: str) -> str | None:
         elif run.info.run_name == name:
             store.client.delete_run(run.info.run_id)
     return whole
-
-
-SHARED = ("download", "preprocess")
-"""Stages whose time belongs to the dataset, not to a candidate."""
 
 
 def _made_params(made: list[RunRecord]) -> dict[str, Any]:

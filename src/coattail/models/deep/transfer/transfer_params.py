@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from coattail.config import Params
 from coattail.labels.weighting import Weighting
+from coattail.models.deep.transfer.transfer_kinds import KINDS
+from coattail.models.kinds import union
 
 
 class EncoderParams(Params):
@@ -142,6 +144,5 @@ class DxmlParams(EncoderParams):
         return self
 
 
-TransferParams = Annotated[
-    HttnParams | BbnParams | OltrParams | LtmcpParams | DxmlParams, Field(discriminator="model")
-]
+TransferParams: Any = union(KINDS)
+"""Settings of any model of `transfer` of coattail's own; a plugin's join in the registry."""
