@@ -25,6 +25,7 @@ from coattail.files import atomic_folder
 from coattail.labels import frequency
 from coattail.models.deep import device as devices
 from coattail.models.deep.nets.loss import positive_weights
+from coattail.models.deep.training.plain_adam import PlainAdam
 from coattail.models.deep.training.word_start import label_vectors
 from coattail.models.deep.transfer.encoder_net import HttnNet, Texts, batches
 from coattail.models.deep.transfer.transfer_params import EncoderParams, TransferParams
@@ -259,19 +260,16 @@ class EncoderModel(Fitted):
                 for tensor, kept in zip(learned, best[1], strict=True):
                     tensor.copy_(kept)
 
-    def _optimizer(self, course: Course) -> torch.optim.Adam:
+    def _optimizer(self, course: Course) -> PlainAdam:
         lr, lr_top = course.lr or self.params.lr, course.lr or self.params.lr_top
-        groups = [
-            {"params": self.net_.below(), "lr": lr},
-            {"params": [*self.net_.above(), *course.extra], "lr": lr_top},
-        ]
-        return torch.optim.Adam(groups, betas=(0.9, self.params.beta2))
+        groups = [(self.net_.below(), lr), ([*self.net_.above(), *course.extra], lr_top)]
+        return PlainAdam(groups, self.params.beta2)
 
     def _epoch(
         self,
         course: Course,
         epoch: int,
-        optimizer: torch.optim.Adam,
+        optimizer: PlainAdam,
         advance: Callable[[int, str], None],
     ) -> float:
         """One pass in random order; the mean loss per text."""
@@ -279,7 +277,7 @@ class EncoderModel(Fitted):
         self.net_.train()
         for texts in batches(course.tokens, p.max_tokens, p.batch, self.device_, course.order):
             loss = course.step(texts, course.generator, epoch)
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             total += float(loss.detach()) * len(texts.rows)
