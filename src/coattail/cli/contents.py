@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -38,7 +37,7 @@ class Command(click.Command):
                 formatter.write(f"{'':>{formatter.current_indent}}{self.example}\n")
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """Commands in the order in which they were written; a misspelt one says what was meant."""
 
     command_class = Command
@@ -57,7 +56,7 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class Contents(Group):
+class Contents(CommandGroup):
     """The top: its commands stand under headings, and former names still lead to them.
 
     Our own errors are printed as one clear message instead of a traceback.
@@ -114,6 +113,8 @@ def leaves(command: click.Command, path: str = "") -> Iterator[tuple[str, click.
 
 def close_names(word: str, root: click.Command) -> list[str]:
     """At most two commands or groups, wherever they stand, whose names are like the word."""
+    import difflib
+
     names = {path.split()[0]: path.split()[0] for path, _ in leaves(root)}
     names |= FORMER | {path.split()[-1]: path for path, _ in leaves(root)}
     return [names[name] for name in difflib.get_close_matches(word, names, n=2)]

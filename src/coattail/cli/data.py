@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from coattail.cli.contents import Group
+from coattail.cli.contents import CommandGroup
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def data() -> None:
     """See which datasets there are, clear what is left over."""
 

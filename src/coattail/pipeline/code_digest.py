@@ -66,7 +66,7 @@ LIBRARIES = {
 """Import name -> packages of requirements.lock whose version can change a result."""
 
 NEUTRAL = {"filelock", "mlflow", "pandas", "psutil", "pydantic", "requests", "rich", "safetensors"}
-NEUTRAL |= {"huggingface_hub", "ruamel", "threadpoolctl"}
+NEUTRAL |= {"huggingface_hub", "ruamel", "threadpoolctl", "yaml"}
 """Libraries that carry, check and show; what they compute does not enter a result."""
 
 

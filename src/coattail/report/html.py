@@ -219,6 +219,9 @@ def notes(content: Content) -> dict[str, str]:
         "bands_note": "The head is made of the most frequent labels, the tail of the rarest. "
         f"Recall@{k}: of the true labels of a band, the share among the first {k} answers. "
         "Coverage: the share of the band's labels found at least once.",
+        "tail_note": f"F1 of every tail label among the first {k} answers, each candidate's best "
+        "label first. The further to the right a line stays above 0, the more rare labels are "
+        "found at all; point at it for their number.",
         "front_note": f"P@{k} asks for right answers, PSP@{k} weights rare ones up. A candidate is "
         "on the front (ringed) if no other is better in both.",
         "calibration_note": f"Of the first {k} answers with a probability of about p, how many "

@@ -19,7 +19,6 @@ from coattail.errors import DataError, ModelError
 from coattail.files import atomic_folder
 from coattail.models.linear.ovr import Ovr
 from coattail.serving.bundle import bundle
-from coattail.serving.featurizer import Featurizer
 from coattail.serving.tagger import Tagger
 
 ADDED = Path("data/added")
@@ -73,10 +72,8 @@ def add_label(
         )
     model = _grown(tagger, name, texts)
     with atomic_folder(folder) as out:
-        bundle(out, tagger.name, tagger.chain, tagger.folder)
+        bundle(out, tagger.name, tagger.chain, tagger.folder, [*names, name])
         model.save(out / "models" / tagger.name)
-        listed = "".join(f"{label}\n" for label in [*names, name])
-        (out / "features" / "labels" / "names.txt").write_text(listed, encoding="utf-8")
     return folder, len(names)
 
 
@@ -96,9 +93,9 @@ def _grown(tagger: Tagger, name: str, texts: list[str]) -> Any:
             "choose a candidate of transfer (model: httn or imprinting) or a one-vs-rest model"
         )
     model = tagger.model(tagger.name)
-    featurizer = Featurizer(Features(tagger.folder / "features"))
+    vectorizer = Features(tagger.folder / "features").vectorizer
     if stage == "train_linear":
-        _grow_linear(model, tagger, featurizer.tfidf(texts))
+        _grow_linear(model, tagger, vectorizer.transform(texts))
         return model
     if not hasattr(model, "add_label"):
         kind = model.params.model
@@ -106,7 +103,7 @@ def _grown(tagger: Tagger, name: str, texts: list[str]) -> Any:
             f"{tagger.name} is a {kind} model, which has no transfer to add labels with; "
             "use model: httn or imprinting"
         )
-    tokens = featurizer.tokens(texts)
+    tokens = vectorizer.token_ids(texts)
     if not np.any(tokens.values != UNK):
         raise DataError(f"the model knows no word of the texts for {name!r}; wanted other texts")
     model.add_label(name, tokens)
@@ -120,15 +117,15 @@ def _grow_linear(model: Any, tagger: Tagger, new: sp.csr_matrix) -> None:
             f"{tagger.name} is not a plain one-vs-rest model; only that, or a candidate of "
             "transfer, takes a label without training everything again"
         )
-    folder = tagger.folder / "features" / "tfidf" / "train"
-    if not folder.exists():
+    features = Features(tagger.folder / "features")
+    if not features.has_rows("train"):
         raise ModelError(
-            f"{folder} is missing: a one-vs-rest model learns a label against its training texts; "
-            "name the candidate in its project instead of a bundle"
+            f"{features.folder} holds no rows of train: a one-vs-rest model learns a label against "
+            "its training texts; name the candidate in its project instead of a bundle"
         )
     if not new.nnz:
         raise DataError("the model knows no word of the texts; wanted other texts")
-    X = sp.vstack([Features(tagger.folder / "features").X("train"), new], format="csr")
+    X = sp.vstack([features.X("train"), new], format="csr")
     truth = np.zeros((X.shape[0], 1), np.float32)
     truth[-new.shape[0] :] = 1
     one = Ovr(model.params).fit(X, sp.csr_matrix(truth))

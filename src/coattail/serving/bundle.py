@@ -6,26 +6,24 @@ import json
 import shutil
 from pathlib import Path
 
+from coattail.data.features import Features
 from coattail.files import atomic_folder
 from coattail.pipeline.candidates import Candidate, chain_of
 
 
-def bundle(folder: str | Path, name: str, known: dict[str, Candidate], data: Path) -> Path:
-    """Write the bundle of a candidate of ``data`` to ``folder``."""
+def bundle(
+    folder: str | Path,
+    name: str,
+    known: dict[str, Candidate],
+    data: Path,
+    labels: list[str] | None = None,
+) -> Path:
+    """Write the bundle of a candidate of ``data``; ``labels`` are its names of labels if others."""
     chain = chain_of(name, known)
     with atomic_folder(folder) as out:
         for part in chain:
             shutil.copytree(data / "models" / part, out / "models" / part)
-        for path in (
-            "tfidf/words.txt",
-            "tfidf/idf.npy",
-            "tokens/vocabulary.txt",
-            "labels/names.txt",
-        ):
-            (out / "features" / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(data / "features" / path, out / "features" / path)
-        if (note := data / "features" / "tokenizer.json").exists():  # else by the first rule
-            shutil.copy(note, out / "features")
+        Features(data / "features").save_for_tagging(out / "features", labels)
         content = {
             "candidate": name,
             "chain": {

@@ -7,22 +7,18 @@ combines), the words and labels, and bundle.json, which says how they hang toget
 from __future__ import annotations
 
 import json
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coattail.arrays import TopK
+from coattail.arrays import DEPTH, TopK
 from coattail.data.features import Features
 from coattail.errors import ConfigError, ModelError
 from coattail.evaluation.champion import Champion
 from coattail.pipeline.candidates import Candidate, candidates, chain_of
-from coattail.serving.featurizer import Featurizer, NewTexts
-
-LISTED = 100
-"""Labels ranked before reranking and averaging, as in the pipeline."""
+from coattail.serving.new_texts import NewTexts
 
 
 class Tag(NamedTuple):
@@ -90,17 +86,13 @@ class Tagger:
             raise ModelError(f"{folder} is not a coattail bundle: {error}") from None
         return cls(folder, content["candidate"], chain)
 
-    @cached_property
-    def _featurizer(self) -> Featurizer:
-        return Featurizer(self._features)
-
     def rank(self, texts: list[str], k: int) -> TopK:
         """The k best labels of every text."""
-        return self._rank(self.name, NewTexts(texts, self._featurizer)).head(k)
+        return self._rank(self.name, NewTexts(texts, self._features.vectorizer)).head(k)
 
     def tag(self, texts: list[str], k: int) -> list[Tagged]:
         """The k best labels of every text by name."""
-        new = NewTexts(texts, self._featurizer)
+        new = NewTexts(texts, self._features.vectorizer)
         known, top = self._knows(self.name, new), self._rank(self.name, new).head(k)
         rows = (top.rows(slice(row, row + 1)) for row in range(len(texts)))
         return [
@@ -113,7 +105,7 @@ class Tagger:
         """What to say of a text without a known word, and what helps."""
         return (
             f"{self.name} knows no word of it and gives no labels; write more of it, in the words "
-            f"of the training texts ({self.folder / 'features' / 'tokens' / 'vocabulary.txt'})"
+            f"of the training texts ({self._features.vectorizer.vocabulary_path})"
         )
 
     def _tags(self, one: TopK) -> list[Tag]:
@@ -135,11 +127,11 @@ class Tagger:
         sources = [self._rank(source, new) for source in candidate.sources]
         match candidate.stage:
             case "ensemble":
-                top: TopK = model.predict(*sources, LISTED)
+                top: TopK = model.predict(*sources, DEPTH)
             case "rerank":
-                top = model.predict(*sources, LISTED, new.texts)
+                top = model.predict(*sources, DEPTH, new.texts)
             case _:
-                top = model.predict(getattr(new, self._reads(name)), LISTED)
+                top = model.predict(getattr(new, self._reads(name)), DEPTH)
         return top
 
     def _reads(self, name: str) -> str:

@@ -7,10 +7,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from coattail.config import Params
+from coattail.labels.weighting import Weighting
 
 
 class _Wired(Params):
-    """What every variant says about its place in the pipeline."""
+    """Fields of all linear models: inputs in the pipeline, refit, propensities."""
 
     train: str = Field(
         "features/tfidf/train", description="training folder under data/: plain or augmented blocks"
@@ -42,7 +43,7 @@ class _Wired(Params):
 class _Weighted(_Wired):
     """Weights on the positive part of the loss, and C of rare labels."""
 
-    weighting: Literal["none", "pw", "pwcb"] = Field(
+    weighting: Weighting = Field(
         "none", description="positives weigh 1, 2q - 1, or (2q - 1)(1 - beta)/(1 - beta^n)"
     )
     beta: float = Field(0.9, ge=0.0, lt=1.0, description="class balance of pwcb")
@@ -98,7 +99,8 @@ class PltParams(_BinaryProblems):
     discount: float = Field(
         1.0, gt=0.0, le=1.0, description="factor on the parent's log-score (Bonsai's code: 0.98)"
     )
-    # Looser and shorter than one-vs-rest: a tree's ranking is no better for it (docs/results/linear.md).
+    # Looser and shorter than one-vs-rest: more would not improve a tree's ranking
+    # (docs/results/linear.md).
     eps: float = Field(
         0.3, gt=0.0, description="tolerance: spread of projected gradients, relative gradient norm"
     )

@@ -10,12 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import TopK, as_csr, best_first, load_csr, parts, save_csr
+from coattail.arrays import TopK, as_csr, best_first, hinge_probability, load_csr, parts, save_csr
 from coattail.errors import ModelError
 from coattail.files import atomic_folder
 from coattail.kernels import beam, best_labels
 from coattail.kernels.lanes import LANES
 from coattail.kernels.runtime import pool
+from coattail.kernels.solvers.problems import Labels
 from coattail.kernels.sparse import constant
 from coattail.models.fitted import Fitted
 from coattail.models.linear import problem_groups
@@ -23,7 +24,7 @@ from coattail.models.linear.linear_params import OvrParams
 from coattail.progress import progress
 
 GROUP = 256  # labels trained together: eight blocks, so that a nearly done block is refilled
-SHARES = 8  # towards the end a group is an eighth of what is left: threads end together
+SHARES = 8  # towards the end a group is an eighth of what is left, so that threads end together
 
 
 class Ovr(Fitted):
@@ -63,7 +64,7 @@ class Ovr(Fitted):
 
         def work(labels: NDArray[np.int64]) -> problem_groups.Solved:
             chosen = positives[:, labels]
-            group = problem_groups.Group(
+            group = Labels(
                 labels,
                 chosen.indptr.astype(np.int64),
                 chosen.indices.astype(np.int32),
@@ -202,10 +203,10 @@ def check_rows(X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
 
 
 def as_probability(margins: NDArray[np.float32], loss: str) -> NDArray[np.float32]:
-    """Margins as scores in [0, 1]: exp(-max(0, 1 - s)^2) for the hinge, else the sigmoid."""
+    """Margins as scores in [0, 1]: `hinge_probability` for the hinge, else the sigmoid."""
     if loss == "logistic":
         return (1.0 / (1.0 + np.exp(-margins))).astype(np.float32)
-    return np.exp(-np.square(np.maximum(0.0, 1.0 - margins))).astype(np.float32)
+    return hinge_probability(margins)
 
 
 def _by_word(

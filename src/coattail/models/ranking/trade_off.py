@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from coattail.arrays import TopK, as_csr
+from coattail.arrays import DEPTH, TopK, as_csr
 from coattail.config import Params
 from coattail.errors import DataError
 from coattail.evaluation import metrics
@@ -50,7 +50,7 @@ class RerankParams(Params):
         "the texts) or boosted (the same and what the candidates behind an ensemble say); null: "
         "context if learned, else plain",
     )
-    k: int = Field(5, ge=1, le=100, description="learned: depth k of the goal")
+    k: int = Field(5, ge=1, le=DEPTH, description="learned: depth k of the goal")
     goal: Literal["mean_psp", "psp"] = Field(
         "mean_psp",
         description="learned: maximise the mean of PSP@1 to PSP@k, or PSP@k alone, which does not "
@@ -299,7 +299,7 @@ def train_counts(counts: NDArray, Y: sp.csr_matrix) -> NDArray[np.int64]:
 
 
 def _as_of(train: NDArray, counts: NDArray, inverse_propensity: Floats) -> Floats:
-    """q as a function of the count, read off all labels, at the counts of the training texts."""
+    """Interpolate q, a function of the count, at the counts of the training texts."""
     known, place = np.unique(np.asarray(counts), return_index=True)
     q = np.asarray(inverse_propensity, np.float64)[place]
     return np.interp(np.log1p(train), np.log1p(known), q)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import logging
@@ -13,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from coattail.config import load, read_yaml
+from coattail.data.features import Features
 from coattail.errors import DataError
 from coattail.evaluation import leaderboard, statements
 from coattail.evaluation.champion import Champion
@@ -203,8 +203,7 @@ def _md5(text: str) -> str:
 
 def _example(data: Path) -> str:
     """The first test text, as the example that MLflow shows with a model."""
-    path = data / "features" / "texts" / "test.jsonl.gz"
-    if not path.exists():
+    features = Features(data / "features")
+    if not features.has_texts("test"):
         return "a text to tag"
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return str(json.loads(file.readline())["text"])[:500]
+    return features.some_documents("test", [0])[0][1][:500]

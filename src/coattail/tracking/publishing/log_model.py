@@ -6,7 +6,7 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
-REQUIRED = ("numba", "numpy", "pydantic", "psutil", "ruamel.yaml", "safetensors", "scipy", "torch")
+REQUIRED = ("numba", "numpy", "pydantic", "psutil", "pyyaml", "safetensors", "scipy", "torch")
 
 
 def log_bundle(bundle: Path, example: str) -> str:
