@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from coattail.tracking import executions, outbox
 from coattail.tracking.delivery import complete
 from coattail.tracking.origin import STAGE, made_now, stage_origin
 from coattail.tracking.publishing import experiment_page
+from coattail.tracking.publishing.pictures import Pictures
 from coattail.tracking.record import Point, RunRecord, git_edits, now
 from coattail.tracking.store import KIND, RESULT, UID, Store, insist, pipeline_key, user_name
 
@@ -45,7 +47,7 @@ class Shown:
     headline: tuple[str, ...] = ()  # metrics people compare by: columns of MLflow's pages
     best_by: str = "psp_at_5"
     files: dict[str, list[Path]] = field(default_factory=dict)  # artifacts of the parent by folder
-    pictures: Callable[[str | None], dict[str, Any]] | None = None  # of a candidate, None: of all
+    pictures: Callable[[str | None], Pictures] | None = None  # of a candidate, None: of all
     log_model: Callable[[str], str | None] | None = None  # logs into the active run: its address
     made: dict[str, str] | None = (
         None  # machine and git state it was made with, if not here and now
@@ -120,8 +122,11 @@ def _show_files(store: Store, run_id: str, shown: Shown, candidate: str | None =
                 store.client.log_text(run_id, page, f"{folder}/{path.name}")
             else:
                 store.client.log_artifact(run_id, str(path), folder)
-    for name, figure in (shown.pictures(candidate) if shown.pictures else {}).items():
-        store.client.log_figure(run_id, figure, f"{PICTURES}/{name}")
+    with tempfile.TemporaryDirectory() as place:
+        for name, content in (shown.pictures(candidate) if shown.pictures else {}).items():
+            path = Path(place) / name
+            path.write_bytes(content)
+            store.client.log_artifact(run_id, str(path), PICTURES)
 
 
 def _links(store: Store, parent: str, shown: Shown) -> str:
