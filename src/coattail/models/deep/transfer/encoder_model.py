@@ -243,7 +243,9 @@ class EncoderModel(DeepModel[Ragged]):
         judge = lesson.judge
         lengths = np.minimum(lesson.tokens.lengths, p.max_tokens)
 
-        def backward(net: EncoderParts, rows: Rows, generator: torch.Generator, at: Moment) -> Tensor:
+        def backward(
+            net: EncoderParts, rows: Rows, generator: torch.Generator, at: Moment
+        ) -> Tensor:
             chance = own
             if p.pieces > 1:  # pieces must not wait for one another's random numbers
                 seed = [p.seed, SAMPLES, at.step, at.piece]
