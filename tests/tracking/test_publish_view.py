@@ -14,6 +14,7 @@ from mlflow.exceptions import MlflowException
 
 from coattail.pipeline.candidates import candidates
 from coattail.tracking.publishing import experiment_page
+from coattail.tracking.publishing.log_model import log_bundle
 from coattail.tracking.publishing.publish import Shown, publish
 from coattail.tracking.record import Point, RunRecord
 from coattail.tracking.store import Store, insist
@@ -122,6 +123,25 @@ def log_something(_name: str) -> str:
 
     info = mlflow.pyfunc.log_model(name="model", python_model=Echo(), pip_requirements=["mlflow"])
     return str(info.model_uri)
+
+
+def test_a_bundle_is_logged_with_signature_and_example_and_not_run(store, tmp_path, monkeypatch):
+    (tmp_path / "bundle").mkdir()
+    loaded: list[str] = []
+    monkeypatch.setattr(mlflow.pyfunc, "load_model", lambda address, **_: loaded.append(address))
+    mlflow.set_tracking_uri(store.uri)
+    with mlflow.start_run(experiment_id=store.experiment_id):
+        address = log_bundle(tmp_path / "bundle", "a text to tag")
+    logged = mlflow.models.Model.load(address)
+    assert logged.signature.inputs.input_names() == ["text"]
+    assert logged.signature.params.params[0].name == "k"
+    (run,) = store.search()
+    (model,) = run.outputs.model_outputs
+    place = store.client.get_logged_model(model.model_id).artifact_location
+    example = json.loads(Path(place.removeprefix("file://"), "input_example.json").read_text())
+    assert example["inputs"] == {"columns": ["text"], "data": [["a text to tag"]]}
+    assert example["params"] == {"k": 5}
+    assert not loaded
 
 
 def test_report_tables_and_pictures_are_artifacts_under_telling_names(store, tmp_path):
