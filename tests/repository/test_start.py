@@ -77,6 +77,15 @@ assert CliRunner().invoke(main, {words.split()!r}).exit_code == 0
     assert loaded_after(code) == set()
 
 
+def test_doctor_checks_params_without_numba_and_torch():
+    code = """
+from coattail.config import read_yaml
+from coattail.pipeline.schema import check
+check(read_yaml("params.yaml"))
+"""
+    assert loaded_after(code) <= {"scipy"}
+
+
 def test_a_linear_candidate_tags_without_torch_and_mlflow():
     assert not loaded_after(
         "import coattail.serving.tagger, coattail.models.linear.linear_models"

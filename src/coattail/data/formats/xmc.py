@@ -26,7 +26,6 @@ from coattail.arrays import as_csr, parts
 from coattail.data.formats.lines import LONGEST_LINE, fail, open_bytes
 from coattail.errors import DataError
 from coattail.files import atomic_file
-from coattail.kernels import xmc_lines as kernel
 
 log = logging.getLogger("coattail")
 
@@ -97,6 +96,8 @@ class _Builder:
         self.slow = np.empty((1024, 2), np.int64)
 
     def add(self, block: bytes) -> None:
+        from coattail.kernels import xmc_lines as kernel  # numba, only when there are lines
+
         text = np.frombuffer(block, np.uint8)
         lines, colons, commas = kernel.count(text)
         rows = min(lines, self.shape[0] - self.row)
@@ -116,6 +117,8 @@ class _Builder:
         self.row = row
 
     def _parse(self, text: NDArray[np.uint8]) -> tuple[int, int, int, int]:
+        from coattail.kernels import xmc_lines as kernel
+
         arrays = (self.x_indptr, self.x_indices, self.values, self.y_indptr, self.y_indices)
         found: tuple[int, int, int, int] = kernel.parse(
             text, self.shape, self.row, *arrays, self.slow
@@ -176,6 +179,8 @@ def _explain(
     path: Path, line: int, code: int, block: bytes, at: int, shape: tuple[int, int, int]
 ) -> NoReturn:
     """What the kernel stumbled over, as a sentence."""
+    from coattail.kernels import xmc_lines as kernel
+
     n, n_features, n_labels = shape
     if code == kernel.TOO_MANY_ROWS:
         fail(path, line, f"got a row more than the {n:,} of the header; mend the header")
@@ -214,6 +219,8 @@ def _value_wanted(token: str) -> str:
 
 def write_xmc(path: str | Path, X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
     """Write features and labels so that read_xmc returns them bit for bit; atomic."""
+    from coattail.kernels import xmc_lines as kernel
+
     path = Path(path)
     X, Y = as_csr(X, "X"), as_csr(Y, "Y")
     if X.shape[0] != Y.shape[0]:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from coattail.errors import ModelError
-from coattail.kernels import boosted_trees as kernel
 from coattail.models.ranking.fits import Floats, shift_to
 
 TREES, DEPTH, RATE = 200, 4, 0.08
@@ -36,6 +35,8 @@ class Boosted:
 
     def __call__(self, facts: Floats) -> Floats:
         """Log-odds of every row of facts (n, m)."""
+        from coattail.kernels import boosted_trees as kernel  # numba, only when it is needed
+
         out = np.empty(len(facts))
         facts = np.ascontiguousarray(facts, np.float64)
         kernel.add_up(facts, self.fact, self.threshold, self.value, out)
@@ -70,6 +71,8 @@ def boost(facts: Floats, truth: Floats) -> Boosted:
     truth : float (n,)
         0 or 1, both of them present.
     """
+    from coattail.kernels import boosted_trees as kernel
+
     edges = [_edges(column) for column in facts.T]
     bins = np.empty(facts.shape, np.uint8)
     for j, cuts in enumerate(edges):
