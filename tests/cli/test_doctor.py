@@ -2,7 +2,10 @@
 
 import json
 import shutil
+import sqlite3
 import subprocess
+import sys
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -14,8 +17,8 @@ from coattail import tracking
 from coattail.cli import doctor
 from coattail.cli.main import main
 from coattail.team.finding import Finding
-from coattail.tracking import courier, delivery
-from coattail.tracking.store import open_store
+from coattail.tracking import courier, delivery, store_file
+from coattail.tracking.store import address, open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 DEAD = 2**22 + 7  # above the largest process id Linux gives
@@ -61,6 +64,30 @@ def test_a_parent_left_open_is_found_and_closed(project):
     assert result.exit_code == 0, result.output
     assert "closed" in result.output
     assert problems() == ""
+
+
+def test_a_file_with_nothing_open_is_read_without_mlflow(project):
+    told = """
+import sys
+from coattail.cli import doctor
+found = [one.what for one in doctor.examine() if "store answers" in one.what]
+print(found, "mlflow" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert done.stdout == f"['the MLflow store answers: {address()}'] False\n"
+
+
+def test_a_file_that_this_mlflow_does_not_read_is_a_problem(project):
+    assert store_file.at_rest()
+    with closing(sqlite3.connect("mlflow.db")) as file:
+        file.execute("UPDATE alembic_version SET version_num = 'an_older_one'")
+        file.commit()
+    assert not store_file.at_rest()
+    assert "cannot be used" in problems()
+    Path("mlflow.db").write_bytes(b"no database" * 100)
+    assert not store_file.at_rest()
+    Path("mlflow.db").unlink()
+    assert not store_file.at_rest()
 
 
 def test_a_store_that_cannot_be_reached_is_a_problem_with_its_address(project, monkeypatch):

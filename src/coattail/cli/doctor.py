@@ -197,8 +197,13 @@ def _waiting() -> Iterator[Finding]:
 
 
 def _store() -> Iterator[Finding]:
-    from coattail.tracking.publishing.publish import open_parents
+    from coattail.tracking import store_file
     from coattail.tracking.store import address, dataset_name, open_store
+
+    if store_file.at_rest():
+        yield Finding("ok", f"the MLflow store answers: {address()}")
+        return
+    from coattail.tracking.publishing.publish import open_parents
 
     store = open_store(dataset_name())
     yield Finding("ok", f"the MLflow store answers: {address()}")
