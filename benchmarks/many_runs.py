@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from coattail.evaluation.scoring import headline
 from coattail.pipeline.candidates import candidates
-from coattail.tracking.publishing.publish import Shown, publish
+from coattail.tracking.publishing.publish import publish
+from coattail.tracking.publishing.shown import Shown
 from coattail.tracking.record import RunRecord, now
 from coattail.tracking.store import KIND, Store
 from tests.mlflow_server import mlflow_server

@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def server():
     with services.team_server() as server:
         server.add_user("wanda", "writer")
+        server.add_user("walt", "writer")
         server.add_user("rita", "reader")
         yield server
 
@@ -109,6 +110,95 @@ def test_a_writer_and_an_admin_log_runs_artifacts_and_models(as_user, run_of_wan
     version = client.create_model_version(model, f"{run.artifact_uri}/note.txt", run.run_id)
     client.set_registered_model_alias(model, "champion", version.version)
     assert client.get_model_version_by_alias(model, "champion").run_id == run.run_id
+
+
+RIGHTS = {
+    # verb: (reader, writer, admin)
+    "read": (True, True, True),
+    "make an experiment": (False, True, True),
+    "write": (False, True, True),
+    "delete own": (False, True, True),
+    "delete others'": (False, False, True),
+    "take others' for own": (False, False, False),
+    "delete an experiment of one's own": (False, False, True),
+    "move champion": (False, True, True),
+    "delete a model": (False, False, True),
+}
+"""The table of docs/how-to/team.md."""
+
+
+def do(verb: str, client: MlflowClient, who: str, experiment: str, others: str, own: str) -> None:
+    """Try a verb; ``others`` and ``own`` are runs, made before."""
+    match verb:
+        case "read":
+            client.get_run(others)
+        case "make an experiment" | "delete an experiment of one's own":
+            made = client.create_experiment(f"{verb} {who}")
+            if verb.startswith("delete"):
+                client.delete_experiment(made)
+        case "write":
+            client.log_metric(others, "loss", 1.0)
+        case "delete own":
+            client.delete_run(own)
+            client.restore_run(own)
+        case "delete others'":
+            client.delete_run(others)
+            client.restore_run(others)
+        case "take others' for own":
+            client.set_tag(others, "coattail.owner", who)
+            client.delete_run(others)
+        case "move champion":
+            client.set_registered_model_alias("shared-model", "champion", "1")
+        case "delete a model":
+            client.delete_registered_model("shared-model")
+
+
+def test_each_role_may_do_what_the_page_says_and_nothing_else(server, as_user, run_of_wanda):
+    experiment, others = run_of_wanda
+    wanda = as_user("wanda")
+    wanda.create_registered_model("shared-model")
+    wanda.create_model_version("shared-model", "runs:/x/y", others)
+    for verb, allowed in RIGHTS.items():
+        for who, may in zip(("rita", "walt", None), allowed, strict=True):
+            client = as_user(who)
+            own = client.create_run(experiment).info.run_id if who != "rita" else others
+            refused = ""
+            try:
+                do(verb, client, str(who), experiment, others, own)
+            except MlflowException as error:
+                refused = str(error)
+            if verb == "take others' for own" and who is None:
+                continue  # an admin may do anything, and needs no trick
+            assert (not refused) == may, f"{verb} as {who}: {refused or 'allowed'}"
+            assert may or "Permission denied" in refused, refused
+    # Whoever made the experiment: what the doctor or a first publish made is nobody's to delete.
+    with pytest.raises(MlflowException, match="Permission denied"):
+        as_user("wanda").delete_experiment(experiment)
+
+
+def test_everybody_sees_the_users_and_only_what_is_known_of_them(server):
+    assert {"admin    admin", "reader   rita", "writer   walt"} <= set(
+        server.command("team", "user").splitlines()
+    )
+    said = server.command("team", "user", user="walt").splitlines()
+    assert {"admin    admin", "unknown  rita", "writer   walt", "unknown  wanda"} <= set(said)
+    assert "only an admin sees what others may do" in said
+
+
+def test_a_user_changes_their_own_password(server):
+    server.add_user("pia", "reader")
+    done = subprocess.run(
+        [services.BIN / "coattail", "team", "user", "pia", "--password-stdin"],
+        input="a-password-of-my-own",
+        env=services.clean_environment() | server.env("pia"),
+        capture_output=True,
+        text=True,
+    )
+    assert "changed pia: new password" in done.stdout, done.stdout + done.stderr
+    asked = requests.get(
+        f"{server.url}{API}/users/current", auth=("pia", "a-password-of-my-own"), timeout=30
+    )
+    assert asked.json()["user"]["username"] == "pia"
 
 
 def test_artifacts_lie_in_the_bucket_and_clients_need_no_keys_to_it(server, as_user, run_of_wanda):
@@ -377,13 +467,18 @@ def test_the_doctor_finds_a_healthy_server_healthy(server, doctor):
 def test_the_doctor_says_what_is_wrong_with_a_user(server, doctor):
     wrong = server.env("wanda") | {"MLFLOW_TRACKING_PASSWORD": "wrong-password"}
     for env, complaint in (
-        (server.env("rita"), "rita may not write"),
         (wrong, "does not accept user wanda"),
         ({}, "no credentials to try"),
     ):
         code, said = doctor(server.url, env)
         assert code == 1
         assert complaint in said
+
+
+def test_a_reader_who_may_not_write_is_well(server, doctor):
+    code, said = doctor(server.url, server.env("rita"))
+    assert "rita is a reader: may look at everything and write nothing" in said
+    assert (code, "BAD" in said) == (0, False)
 
 
 def test_the_doctor_reads_credentials_where_mlflow_reads_them(server, doctor, tmp_path):

@@ -25,9 +25,23 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except CoattailError as error:
-            for line in str(error).split("\n"):
-                click.echo(f"error: {line}", err=True)
-            sys.exit(1)
+            told = str(error)
+        except Exception as error:
+            told = _of_the_store(error)
+            if not told:
+                raise
+        for line in told.split("\n"):
+            click.echo(f"error: {line}", err=True)
+        sys.exit(1)
+
+
+def _of_the_store(error: Exception) -> str:
+    """The same of what MLflow raises in the middle of a command."""
+    if "mlflow" not in sys.modules:
+        return ""
+    from coattail.tracking.store import told
+
+    return told(error)
 
 
 @click.group(
@@ -241,7 +255,7 @@ def sync() -> None:
 @main.command()
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 def clean(dry_run: bool) -> None:
-    """Remove results in data/ of variants that params.yaml no longer has."""
+    """Remove results in data/ and plots/ of variants that params.yaml no longer has."""
     from coattail.config import read_yaml
     from coattail.pipeline.leftovers import leftovers, remove_leftovers
 

@@ -14,7 +14,17 @@ from coattail.pipeline.stage_result import is_timing
 from coattail.tracking import journal, outbox
 from coattail.tracking.outbox import Parcel
 from coattail.tracking.record import Point, RunRecord, now
-from coattail.tracking.store import KIND, QUICK, RESULT, UID, Store, open_store, outages, unused
+from coattail.tracking.store import (
+    KIND,
+    QUICK,
+    RESULT,
+    UID,
+    Store,
+    open_store,
+    outages,
+    told,
+    unused,
+)
 
 log = logging.getLogger("coattail")
 
@@ -91,8 +101,9 @@ def _fail_parent(store: Store, parent: str, record: RunRecord) -> None:
 
 def own_run(store: Store, record: RunRecord) -> Any | None:
     """The run that shows this record already; doubles left by lost answers are removed."""
-    if record.run_id and store.knows(record.run_id):
-        return store.client.get_run(record.run_id)
+    shown = store.run(record.run_id)
+    if shown is not None:
+        return shown
     if record.status == "FINISHED" and not record.known:
         return _same_result(store, record)
     found = store.search(f"tags.`{UID}` = '{record.uid}'", f"tags.`{KIND}` = 'stage'")
@@ -149,7 +160,7 @@ def recall(records: Mapping[str, RunRecord], experiment: str) -> None:
             if run is not None and ELSEWHERE not in run.data.tags:
                 _learn(record, run)
     except outages() as error:
-        log.warning("tracking: %s", str(error).strip().split("\n")[0][:300])
+        log.warning("tracking: %s", told(error))
 
 
 def complete(store: Store, record: RunRecord, parent: str) -> tuple[str, str]:
