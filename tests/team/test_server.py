@@ -157,7 +157,8 @@ def test_each_role_may_do_what_the_page_says_and_nothing_else(server, as_user, r
     experiment, others = run_of_wanda
     wanda = as_user("wanda")
     wanda.create_registered_model("shared-model")
-    wanda.create_model_version("shared-model", "runs:/x/y", others)
+    where = wanda.get_run(others).info.artifact_uri
+    wanda.create_model_version("shared-model", f"{where}/model", others)
     for verb, allowed in RIGHTS.items():
         for who, may in zip(("rita", "walt", None), allowed, strict=True):
             client = as_user(who)

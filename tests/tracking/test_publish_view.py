@@ -152,7 +152,7 @@ def test_one_result_is_one_run_and_one_version_whoever_shows_it(store):
 
 def test_champion_moves_to_a_better_model_and_stays_before_a_worse_one(store):
     def champion() -> str:
-        return store.client.get_model_version_by_alias("coattail-toy", "champion").version
+        return str(store.client.get_model_version_by_alias("coattail-toy", "champion").version)
 
     publish(store, by("ann", shown(), 50.0), "a")
     publish(store, by("bob", shown(), 40.0), "b")

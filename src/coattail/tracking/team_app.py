@@ -7,7 +7,7 @@ model, whoever made it; a reader makes none. MLflow grants runs only all togethe
 creates an experiment its owner, so that an accident decides who may delete everything in it.
 
 This file runs inside the server. It replaces entries in MLflow's tables of rules, so a new MLflow
-has to be looked at: tests/team/test_rights.py asks a real server for each role and each verb.
+has to be looked at: tests/team/test_server.py asks a real server for each role and each verb.
 """
 
 from __future__ import annotations
