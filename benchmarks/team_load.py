@@ -100,11 +100,11 @@ def views(server: services.TeamServer, experiment: str) -> None:
 def commands(folder: Path) -> None:
     """What people run."""
     for words in (
-        ("sync",),
-        ("lineage", "dismec"),
-        ("lineage", "--commit", f"{7:040x}"),
-        ("lineage", "--commit", "HEAD"),
-        ("lineage", "--stage", "train_linear@l3"),
+        ("experiment", "sync"),
+        ("model", "lineage", "dismec"),
+        ("model", "lineage", "--commit", f"{7:040x}"),
+        ("model", "lineage", "--commit", "HEAD"),
+        ("model", "lineage", "--stage", "train_linear@l3"),
         ("compare", "HEAD"),
         ("doctor",),
     ):

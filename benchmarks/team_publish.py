@@ -20,11 +20,11 @@ from pathlib import Path
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests import services
 
+ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = (".venv", ".git", "mlflow.db", "mlartifacts", "undelivered", "journal", ".pytest_cache")
 
 
@@ -48,13 +48,13 @@ def main() -> None:
 
         run("git", "init", "-q")
         commit(run, "before")
-        tell("coattail sync, all candidates new", "coattail", "sync")
+        tell("coattail experiment sync, all candidates new", "coattail", "experiment", "sync")
         add_candidate(project / "params.yaml")
         commit(run, "a softer margin")
         run("dvc", "repro", "report")
         tell("dvc repro -s publish, one new small model", "dvc", "repro", "-s", "publish")
         tell("dvc repro -f -s publish, nothing new", "dvc", "repro", "-f", "-s", "publish")
-        tell("coattail export", "coattail", "export", f"{name}/x.tar")
+        tell("coattail experiment export", "coattail", "experiment", "export", f"{name}/x.tar")
         count(server, ann)
 
 

@@ -28,7 +28,13 @@ from tests.project import ROOT, tiny_project
 pytestmark = [pytest.mark.services, pytest.mark.pipeline]
 
 PAGE = ROOT / "docs" / "how-to" / "team.md"
-NOT_RUN = ("dask ", "coattail queue --on tcp", "coattail import-runs", "source ", "exec dask")
+NOT_RUN = (
+    "dask ",
+    "coattail experiment queue --on tcp",
+    "coattail experiment import-runs",
+    "source ",
+    "exec dask",
+)
 """Commands of blocks that are not run here: the cluster's and imports have tests of their own."""
 
 FUNCTIONS = """

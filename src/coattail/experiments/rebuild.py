@@ -1,4 +1,4 @@
-"""`coattail lineage MODEL --checkout FOLDER`: the project that made a model, run again.
+"""`coattail model lineage MODEL --checkout FOLDER`: the project that made a model, run again.
 
 Commit, uncommitted changes, params; then `dvc repro` brings what a cache or a remote has and
 computes the rest. Whether the bytes are those of then is said stage by stage.

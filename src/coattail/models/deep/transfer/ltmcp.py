@@ -20,7 +20,9 @@ from coattail.models.linear.ovr import Ovr
 
 
 class Ltmcp(EncoderModel):
-    """Long-tail learning by two kinds of classifiers (after Yuan et al. 2019; docs/explanation/transfer.md).
+    """Long-tail learning by two kinds of classifiers (after Yuan et al. 2019).
+
+    More in docs/explanation/transfer.md.
 
     Attributes
     ----------
