@@ -4,12 +4,14 @@
 
 A copy of the workspace shows its results on a team's server (real PostgreSQL and S3, four workers)
 as one person; then comes a new linear model, ``dismec-c05``, with all that depends on it. Seconds
-are wall time of whole commands. The last rows count what the store holds.
+are wall time of whole commands, and of processors without the server's. The last rows count what
+the store holds.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -37,14 +39,15 @@ def main() -> None:
         ann = services.clean_environment() | server.env("ann") | {"USER": "ann", "LOGNAME": "ann"}
         ann |= {"PYTHONPATH": str(project / "src"), "DVC_NO_ANALYTICS": "true"}
 
-        def run(*words: str) -> float:
-            began = time.perf_counter()
+        def run(*words: str) -> tuple[float, float]:
+            began, spent = time.perf_counter(), cpu()
             done = subprocess.run(words, cwd=project, env=ann, capture_output=True, text=True)
             assert done.returncode == 0, done.stdout + done.stderr
-            return time.perf_counter() - began
+            return time.perf_counter() - began, cpu() - spent
 
         def tell(what: str, *words: str) -> None:
-            print(f"{what:<44}{run(*words):7.1f} s", flush=True)
+            wall, spent = run(*words)
+            print(f"{what:<44}{wall:7.1f} s {spent:7.1f} s of processors", flush=True)
 
         run("git", "init", "-q")
         commit(run, "before")
@@ -56,6 +59,11 @@ def main() -> None:
         tell("dvc repro -f -s publish, nothing new", "dvc", "repro", "-f", "-s", "publish")
         tell("coattail experiment export", "coattail", "experiment", "export", f"{name}/x.tar")
         count(server, ann)
+
+
+def cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def commit(run, message: str) -> None:

@@ -17,6 +17,7 @@ from coattail.errors import ConfigError
 from coattail.team import settings
 from coattail.team.client import API, Server
 from coattail.team.server import check_bucket, check_database
+from coattail.tracking.store import Store
 from tests import services
 from tests.processes import wait_until
 
@@ -248,6 +249,41 @@ def test_a_foreign_host_or_origin_is_refused(server, header):
         ).status_code
         == 404
     )
+
+
+@pytest.mark.parametrize(
+    ("who", "password", "dataset", "sentence"),
+    [
+        ("wanda", "wrong", "shared", "does not accept wanda with this password (401)"),
+        ("rita", None, "unheard-of", "forbids rita to do this (403)"),
+        ("nobody's", None, "shared", "does not answer; is it running"),
+    ],
+)
+def test_a_store_that_says_no_is_one_sentence_with_the_remedy(
+    server, as_user, monkeypatch, tmp_path, who, password, dataset, sentence
+):
+    as_user("wanda" if who == "nobody's" else who, password)
+    if who == "nobody's":
+        (closed,) = services.free_ports(1)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{closed}")
+        monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES")
+    (tmp_path / "params.yaml").write_text(f"dataset: {{name: {dataset}}}\n")
+    for words in (["model", "lineage", "dismec"], ["model", "lineage", "--stage", "x"]):
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 1
+        assert sentence in done.output
+        assert len(done.output.splitlines()) == 1, done.output
+        assert "coattail" in done.output.partition(sentence)[2], "the remedy"
+
+
+def test_a_run_that_is_not_there_is_unknown_though_the_server_forbids_it(
+    server, as_user, run_of_wanda
+):
+    as_user("wanda")
+    store = Store("shared")
+    assert store.run("0" * 32) is None
+    assert store.run(run_of_wanda[1]).info.run_id == run_of_wanda[1]
+    assert set(store.runs([run_of_wanda[1], "0" * 32, None])) == {run_of_wanda[1]}
 
 
 # --- what is kept --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from secrets import token_hex
 from coattail.team.finding import Finding
 
 CONFIGS = (".dvc/config", ".dvc/config.local")
-SECONDS = 30  # for DVC to load and the remote to answer
+SECONDS = 60  # for DVC to load and the remote to answer
 
 TRY = """
 import sys

@@ -29,6 +29,7 @@ from coattail.tracking.store import (
 log = logging.getLogger("coattail")
 
 ENDED = ("FINISHED", "FAILED", "KILLED")
+NONE: Mapping[str, Any] = {}
 OWN = ("stage", "dvc.stage", "data.md5")
 """Tags of a stage that its pipeline's run does not share."""
 
@@ -99,9 +100,12 @@ def _fail_parent(store: Store, parent: str, record: RunRecord) -> None:
     store.finish(parent, record.status, record.ended)
 
 
-def own_run(store: Store, record: RunRecord) -> Any | None:
-    """The run that shows this record already; doubles left by lost answers are removed."""
-    shown = store.run(record.run_id)
+def own_run(store: Store, record: RunRecord, known: Mapping[str, Any] = NONE) -> Any | None:
+    """The run that shows this record already; doubles left by lost answers are removed.
+
+    ``known`` has runs that were asked for before, by id.
+    """
+    shown = known.get(str(record.run_id)) or store.run(record.run_id)
     if shown is not None:
         return shown
     if record.status == "FINISHED" and not record.known:
@@ -163,7 +167,9 @@ def recall(records: Mapping[str, RunRecord], experiment: str) -> None:
         log.warning("tracking: %s", told(error))
 
 
-def complete(store: Store, record: RunRecord, parent: str) -> tuple[str, str]:
+def complete(
+    store: Store, record: RunRecord, parent: str, known: Mapping[str, Any] = NONE
+) -> tuple[str, str]:
     """Make the store show all of a record; return the run's id and the parent it hangs under.
 
     A run that has ended is complete. One that was cut off gets what it lacks: MLflow takes a point
@@ -171,7 +177,7 @@ def complete(store: Store, record: RunRecord, parent: str) -> tuple[str, str]:
     new run under ``parent``.
     """
     with store.lock():  # two processes may have the same record
-        run = own_run(store, record)
+        run = own_run(store, record, known)
         if run is None:
             how = "delivered" if record.known and not record.run_id else "replayed"
             tags = {f"coattail.{how}": "true"} | ({} if record.known else {ELSEWHERE: "true"})

@@ -120,8 +120,9 @@ def _show_stages(
     found: dict[str, tuple[str, str]] = {}
     points: list[Point] = []
     tags: dict[str, str] = {}
+    known = store.runs(record.run_id for record in records.values())
     for address, record in records.items():
-        run_id, under = complete(store, record, parent)
+        run_id, under = complete(store, record, parent, known)
         # Without a store a stage knew no parent; its run was made later and only the key tells.
         ours = record.key == key if record.parent_run_id is None else record.parent_run_id == parent
         source = "executed" if ours and under == parent else "cached"
