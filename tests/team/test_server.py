@@ -454,7 +454,7 @@ def test_starting_says_what_is_missing_in_one_sentence(server, monkeypatch):
 
 
 def test_the_running_server_shows_no_secret_to_other_users_of_the_machine(server):
-    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    shown = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True).stdout
     assert f"--port {server.port}" in shown
     auth = list(server.folder.rglob("auth-*.ini"))
     assert [path.stat().st_mode & 0o777 for path in auth] == [0o600]
