@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import signal
 import subprocess
 import textwrap
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +91,7 @@ class Terminal:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
         self._run(FUNCTIONS)
 
@@ -118,7 +121,9 @@ class Terminal:
         return said
 
     def close(self) -> None:
-        self.process.kill()
+        """With all that was started in it."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
@@ -198,90 +203,117 @@ def _given(said: str) -> list[str]:
     return re.findall(r"^(AWS_\w+=\w+)$", said, re.MULTILINE)
 
 
-def test_the_page_from_its_first_line_to_its_last(place):
-    text, folder = iter(blocks()), place["folder"]
-    admin, ada, bob = (_person(place, name) for name in ("root", "ada", "bob"))
-    servers: list[Process] = []
+class Walk:
+    """Whoever types what the page says, and where they have come to in it."""
 
-    def serve(block: str) -> None:
+    def __init__(self, place: dict) -> None:
+        self.place, self.left = place, iter(blocks())
+        self.admin, self.ada, self.bob = (_person(place, name) for name in ("root", "ada", "bob"))
+        self.clone = self.admin.folder / "coattail"
+        self.servers: list[Process] = []
+        self.passwords: dict[str, str] = {}
+        self.keys: list[str] = []
+
+    def next(self) -> str:
+        return next(self.left)
+
+    def serve(self, block: str) -> None:
         """A block that stays in the foreground, in a terminal of its own."""
-        words = ["bash", "-c", f"cd {clone}; set -a; . ./team.env; set +a; {FUNCTIONS}\n{block}"]
-        servers.append(Process(words, folder / "server.log", env=admin.env))
-        servers[-1].wait_for(lambda: "OK" in _health(place["url"]))
+        before = f"cd {self.clone}; set -a; . ./team.env; set +a; {FUNCTIONS}"
+        log = self.place["folder"] / "server.log"
+        words = ["bash", "-c", f"{before}\n{block}"]
+        self.servers.append(Process(words, log, env=self.admin.env))
+        self.servers[-1].wait_for(lambda: "OK" in _health(self.place["url"]))
 
-    try:
-        # The server, once. createuser asks twice for the password of its new user.
-        install = next(text)
-        admin.type(
-            install.replace(
-                "--pwprompt mlflow", "--pwprompt mlflow <<< $'%s\\n%s'" % (("a-long-password",) * 2)
-            )
-        )
-        admin.type(f"git clone -q {folder / 'origin.git'} coattail; cd coattail")
-        clone = admin.folder / "coattail"
-        _environment(clone)
-        admin.type(next(text))
-        keys = _given(admin.type(next(text)))
-        bucket, start = next(text).splitlines()
-        assert "it takes files" in admin.type(bucket)
-        _containers(admin, place)
-        serve(start)
-        # The first users.
-        said = admin.type(next(text))
-        passwords = dict(re.findall(r"^password of (\w+), shown once: (\S+)$", said, re.MULTILINE))
-        assert set(passwords) == {"ada", "bob", "rita"}
+    def set_up_the_server(self) -> None:
+        # createuser asks twice for the password of its new user.
+        twice = " <<< $'a-long-password\\na-long-password'"
+        self.admin.type(self.next().replace("--pwprompt mlflow", f"--pwprompt mlflow{twice}"))
+        self.admin.type(f"git clone -q {self.place['folder'] / 'origin.git'} coattail; cd coattail")
+        (self.clone / ".venv").symlink_to(services.BIN.parent)  # as `make setup` would make it
+        self.admin.type(self.next())
+        self.keys = _given(self.admin.type(self.next()))
+        bucket, start = self.next().splitlines()
+        assert "it takes files" in self.admin.type(bucket)
+        _containers(self.admin)
+        self.serve(start)
+
+    def make_the_users(self) -> None:
+        said = self.admin.type(self.next())
+        shown = re.findall(r"^password of (\w+), shown once: (\S+)$", said, re.MULTILINE)
+        self.passwords = dict(shown)
+        assert set(self.passwords) == {"ada", "bob", "rita"}
         assert "reader   rita" in said
         assert "BAD" not in said
-        own = next(text)
-        # The first person.
-        _credentials(ada, place, "ada", passwords["ada"])
-        ada.type("export NEW=a-new-password-of-ada; " + own)
-        passwords["ada"] = "a-new-password-of-ada"
-        (folder / "ada" / ".mlflow" / "credentials").unlink()
-        said = ada.type(_filled(next(text), passwords["ada"], keys[:2]))
+        # Ada changes hers, with the credentials of her own file.
+        file = _credentials(self.ada, "ada", self.passwords["ada"])
+        self.passwords["ada"] = "a-new-password-of-ada"
+        self.ada.type(
+            f"export MLFLOW_TRACKING_URI={self.place['url']} NEW={self.passwords['ada']}\n"
+            + self.next()
+        )
+        file.unlink()
+
+    def share(self) -> None:
+        said = self.ada.type(_filled(self.next(), self.passwords["ada"], self.keys[:2]))
         assert "takes files and gives them back" in said
         assert "BAD" not in said
-        # The second person runs nothing, then changes a value.
-        said = bob.type(_filled(next(text), passwords["bob"], keys[2:]))
+        # Bob runs nothing, then changes a value.
+        said = self.bob.type(_filled(self.next(), self.passwords["bob"], self.keys[2:]))
         assert "Running stage" not in said
         assert "BAD" not in said
-        said = bob.type(next(text))
+        said = self.bob.type(self.next())
         assert "Running stage 'train_linear@dismec'" in said
         assert "Running stage 'preprocess'" not in said
-        assert "dismec-rerank" in bob.said, "compare shows what changed"
-        _look(place, passwords["bob"])
-        # Other remotes: only their lines, on a branch that nobody keeps.
-        ada.type(next(text) + next(text) + "git checkout -q .dvc/config\n")
-        # Roles, in the page's order.
-        said = admin.type("export NEW=a-new-password-of-bela; " + next(text))
+        assert "dismec-rerank" in self.bob.said, "compare shows what changed"
+        _look(self.place, self.passwords["bob"])
+
+    def look_further(self) -> None:
+        # Other remotes: only their lines, and nobody keeps them.
+        self.ada.type(self.next() + self.next() + "git checkout -q .dvc/config\n")
+        said = self.admin.type("export NEW=a-new-password-of-bela\n" + self.next())
         assert "removed bela" in said
-        # Lineage, and the model made again from it, by somebody else.
-        said = ada.type("git pull -q\n" + next(text))
+        # A model made again from its lineage.
+        said = self.ada.type("git pull -q\n" + self.next())
         assert "every stage has the bytes of then" in said
         assert "by ada on" in said
         # An experiment for another team.
-        said = bob.type(next(text))
+        said = self.bob.type(self.next())
         assert "already shows these results" in said
         assert "Running stage" not in said
-        # Backup, restore, upgrade.
-        before = _shown(place, passwords["ada"])
-        said = admin.type(next(text))
-        servers.pop().stop(patience=5)
-        restore = next(text).splitlines()
-        admin.type("\n".join(restore[:-1]) + "\n")
-        admin.type(next(text))
-        serve(restore[-1])
-        assert _shown(place, passwords["ada"]) == before
-        assert next(text, None) is None, "a block of the page was not run"
-    finally:
-        for one in servers:
+
+    def keep(self) -> None:
+        """Backup, restore, upgrade."""
+        before = _shown(self.place, self.passwords["ada"])
+        self.admin.type(self.next())
+        self.servers.pop().stop(patience=5)
+        *restore, start = self.next().splitlines()
+        self.admin.type("\n".join(restore) + "\n")
+        self.admin.type(self.next())
+        self.serve(start)
+        assert _shown(self.place, self.passwords["ada"]) == before
+
+    def close(self) -> None:
+        for one in self.servers:
             one.stop(patience=5)
-        for person in (admin, ada, bob):
-            person.type("kill $(jobs -p) 2>/dev/null; true")
+        for person in (self.admin, self.ada, self.bob):
             person.close()
 
 
-def _containers(admin: Terminal, place: dict) -> None:
+def test_the_page_from_its_first_line_to_its_last(place):
+    walk = Walk(place)
+    try:
+        walk.set_up_the_server()
+        walk.make_the_users()
+        walk.share()
+        walk.look_further()
+        walk.keep()
+        assert next(walk.left, None) is None, "a block of the page was not run"
+    finally:
+        walk.close()
+
+
+def _containers(admin: Terminal) -> None:
     """What deploy/compose.yaml runs to make the buckets, with the server of this test."""
     compose = YAML(typ="safe").load((ROOT / "deploy" / "compose.yaml").read_text())
     (command,) = compose["services"]["buckets"]["command"]
@@ -296,19 +328,14 @@ def _health(url: str) -> str:
     return requests.get(f"{url}/health", timeout=5).text
 
 
-def _environment(clone: Path) -> None:
-    """What `make setup` would make: this environment."""
-    (clone / ".venv").symlink_to(services.BIN.parent)
-
-
-def _credentials(person: Terminal, place: dict, name: str, password: str) -> None:
+def _credentials(person: Terminal, name: str, password: str) -> Path:
     """As the page says, in the person's own file."""
     file = person.folder / ".mlflow" / "credentials"
     file.parent.mkdir()
     file.write_text(
         f"[mlflow]\nmlflow_tracking_username = {name}\nmlflow_tracking_password = {password}\n"
     )
-    person.type(f"export MLFLOW_TRACKING_URI={place['url']}\n")
+    return file
 
 
 def _filled(block: str, password: str, keys: list[str]) -> str:

@@ -163,7 +163,11 @@ def test_a_password_in_the_address_is_used_and_never_shown():
 
 def test_every_command_in_the_guide_exists():
     text = (ROOT / "docs" / "how-to" / "team.md").read_text()
-    found = re.findall(r"(?:^|`|&& )coattail ((?:team )?[a-z-]+)([^`\n#]*)", text, re.MULTILINE)
+    found = re.findall(
+        r"(?:^|`|&& )coattail ((?:(?:team|model|experiment|data) )?[a-z-]+)([^`\n#]*)",
+        text,
+        re.MULTILINE,
+    )
     assert {"team start", "team user", "team backup", "team restore", "doctor"} <= {
         words for words, _ in found
     }

@@ -85,9 +85,9 @@ def user(name: str | None, role: Role | None, password_stdin: bool, remove: bool
 @click.option("--empty", is_flag=True, help="Remove all that is in it; asks for the name first.")
 @click.option("--yes", is_flag=True, help="With --empty: do not ask.")
 def bucket(name: str, config: Path, empty: bool, yes: bool) -> None:
-    """Make the bucket NAME in the storage of the server: team-cache for DVC's remote.
+    """Make the bucket NAME in the storage of the server.
 
-    Keys come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+    Keys come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. DVC's remote is team-cache.
     """
     from coattail.team import buckets, settings
 
@@ -106,7 +106,10 @@ def bucket(name: str, config: Path, empty: bool, yes: bool) -> None:
 @click.option("--bucket", default="team-cache", show_default=True, help="The only one they open.")
 @click.option("--remove", is_flag=True, help="Take the keys away.")
 def key(person: str, path: Path, bucket: str, remove: bool) -> None:
-    """Give PERSON keys of their own to the S3 storage that weed serves; print them once."""
+    """Give PERSON keys of their own to the storage.
+
+    They are written into the file that weed reads when it starts, and shown once.
+    """
     from coattail.team import buckets
 
     if remove:

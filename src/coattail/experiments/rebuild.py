@@ -29,7 +29,7 @@ RAN = re.compile(r"^Running stage '(?P<address>[^']+)'", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Rebuilt:
     """One stage, then and now."""
 
     stage: Stage
@@ -130,7 +130,7 @@ def _params(one: Lineage, folder: Path, store: Store) -> list[str]:
     return [f"params differ: {listed}"] if other else []
 
 
-def rebuild(one: Lineage, folder: Path, retrain: bool = False) -> list[Outcome]:
+def rebuild(one: Lineage, folder: Path, retrain: bool = False) -> list[Rebuilt]:
     """Bring or compute every stage of a model in ``folder`` and compare with what it was."""
     folder = folder.resolve()
     words = ["repro", one.stages[-1].address]
@@ -143,7 +143,7 @@ def rebuild(one: Lineage, folder: Path, retrain: bool = False) -> list[Outcome]:
     ran = {found["address"] for found in RAN.finditer(_follow(words, folder))}
     processor = computed(environment_tags())
     return [
-        Outcome(
+        Rebuilt(
             stage,
             "computed" if stage.address in ran else "restored",
             locked_outs(stage.address, folder / "dvc.lock"),
@@ -153,7 +153,7 @@ def rebuild(one: Lineage, folder: Path, retrain: bool = False) -> list[Outcome]:
     ]
 
 
-def text(outcomes: list[Outcome]) -> str:
+def text(outcomes: list[Rebuilt]) -> str:
     """What came out, for a reader."""
     width = max(len(each.stage.address) for each in outcomes)
     lines = [f"this machine: {outcomes[0].processor}"]
