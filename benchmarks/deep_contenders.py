@@ -28,6 +28,8 @@ from coattail.config import parse as check
 from coattail.models.deep import batching
 from coattail.models.deep.deep_models import build
 from coattail.models.deep.deep_params import DeepParams
+from coattail.models.deep.fit_data import FitData, RunContext
+from coattail.models.deep.nets.step import Step
 from coattail.models.deep.training.fitting import build_net, start_weights
 
 
@@ -63,18 +65,14 @@ class Ours:
         batch = batching.pad(self.tokens, rows, MAX_TOKENS, "cpu")
         targets = batching.dense_targets(self.Y, rows, "cpu")
         generator = torch.Generator().manual_seed(0)
-        return float(self.untrained().backward(batch, targets, None, generator))
+        return float(self.untrained().backward(batch, Step(targets, None, generator)))
 
     def train(self) -> float:
         rates: list[float] = []
-        self.model = build(self.params).fit(
-            self.tokens,
-            self.Y,
-            vocabulary_size=VOCABULARY,
-            vectors=self.vectors,
-            threads=self.arguments.threads,
-            log=lambda numbers, epoch: rates.append(numbers["texts_per_second"]),
-        )
+        data = FitData(self.tokens, self.Y, vocabulary_size=VOCABULARY, vectors=self.vectors)
+        log = lambda numbers, epoch: rates.append(numbers["texts_per_second"])  # noqa: E731
+        context = RunContext(threads=self.arguments.threads, log=log)
+        self.model = build(self.params).fit(data, context)
         return rates[0]
 
     def predict(self) -> float:

@@ -101,13 +101,13 @@ def compute(folder: Path, threads: int) -> None:
     import stages  # noqa: F401  (settles the processor, before numpy is imported)
     from coattail import tracking
     from coattail.config import read_yaml
-    from coattail.pipeline import candidates, runner
+    from coattail.pipeline import candidates, registry, runner
 
     tracking.stage = unrecorded
     runner.limit_threads(threads)
     params = read_yaml("params.yaml")
-    for name in (*PLAIN, *candidates.VARIANTS):
-        for variant in params[name] if name in candidates.VARIANTS else [None]:
+    for name in (*PLAIN, *registry.VARIANTS):
+        for variant in params[name] if name in registry.VARIANTS else [None]:
             start = time.process_time()
             run_stage(name, variant)
             print(f"{name} {variant or ''} {time.process_time() - start:.1f} s", file=sys.stderr)
@@ -150,6 +150,7 @@ def train(processor: str, texts: int, threads: int) -> None:
     from coattail.data.features import Features
     from coattail.models.deep import deep_models
     from coattail.models.deep.deep_params import AttentionXmlParams
+    from coattail.models.deep.fit_data import FitData, RunContext
     from coattail.pipeline.runner import limit_threads
 
     limit_threads(threads)
@@ -157,9 +158,8 @@ def train(processor: str, texts: int, threads: int) -> None:
     params = AttentionXmlParams(model="attentionxml", tree="flat", epochs=1)
     tokens, Y = features.tokens("train").take(range(texts)), features.Y("train")[:texts]
     begin = time.process_time()
-    deep_models.build(params).fit(
-        tokens, Y, vocabulary_size=len(features.vocabulary), threads=threads
-    )
+    data = FitData(tokens, Y, vocabulary_size=len(features.vocabulary))
+    deep_models.build(params).fit(data, RunContext(threads=threads))
     print(f"{time.process_time() - begin:.2f}")
 
 

@@ -1,19 +1,21 @@
 """Fit a network and rank.  data/features, data/plt -> data/models/<v>, data/ranked/<v>"""
 
+from pathlib import Path
 from typing import Any
 
 from coattail import tracking
+from coattail.arrays import DEPTH
 from coattail.data.features import Features
 from coattail.labels import tree
 from coattail.models.deep import deep_models
-from coattail.models.deep.deep_params import DeepParams
 from coattail.models.deep.device import resolve
-from coattail.models.deep.training import curve, processes
+from coattail.models.deep.fit_data import FitData, Log, RunContext
+from coattail.models.deep.training import checkpoint, curve, processes
 from coattail.pipeline import runner
 
 
 def main(variant: str) -> None:
-    params = runner.section("train_deep", variant, DeepParams)
+    params = runner.section("train_deep", variant)
     if processes.launch("stages.train_deep", variant):
         return
     wanted = runner.settings()
@@ -31,30 +33,27 @@ def main(variant: str) -> None:
         model = train(params, variant, device, wanted.threads, run.log)
         model.save(f"data/models/{variant}")
         for split in ("valid", "test"):
-            top = model.predict(features.inputs(model.reads, split), 100)
+            top = model.predict(features.inputs(model.reads, split), DEPTH)
             top.save(f"data/ranked/{variant}/{split}.npz")
         curve.write(f"plots/training/{variant}.csv", run.computed)
-        deep_models.forget(partial(variant))
+        checkpoint.forget(partial(variant))
 
 
-def train(params: Any, variant: str, device: str, threads: int, log: Any) -> Any:
+def train(params: Any, variant: str, device: str, threads: int, log: Log | None) -> Any:
     features, model = Features("data/features"), deep_models.build(params)
-    return model.fit(
+    data: FitData[Any] = FitData(
         features.inputs(model.reads, "train"),
         features.Y("train"),
         valid=(features.inputs(model.reads, "valid"), features.Y("valid")),
-        vectors=features.vectors,
         vocabulary_size=len(features.vocabulary),
+        vectors=features.vectors,
         trees=tree.load(f"data/plt/{params.tree}"),
         propensity=features.propensity,
-        device=device,
-        threads=runner.limit_threads(threads),
-        log=log,
-        checkpoint=partial(variant),
     )
+    return model.fit(data, RunContext(device, runner.limit_threads(threads), log, partial(variant)))
 
 
-def partial(variant: str) -> Any:
+def partial(variant: str) -> Path:
     return runner.partial(f"train_deep@{variant}.ckpt")
 
 

@@ -9,7 +9,6 @@ import torch
 from coattail.arrays import Ragged
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import AttentionXmlParams, BilstmParams, XmlCnnParams
-from coattail.models.deep.estimators.word_model import build_net
 from coattail.models.deep.nets.attentionxml import AttentionNet, candidates
 from coattail.models.deep.nets.layers import (
     BiLstm,
@@ -24,7 +23,9 @@ from coattail.models.deep.nets.layers import (
     reversal,
     word_mask,
 )
-from coattail.models.deep.nets.loss import cross_entropy, positive_weights
+from coattail.models.deep.nets.loss import cross_entropy
+from coattail.models.deep.nets.step import Step
+from coattail.models.deep.training.fitting import build_net
 from coattail.models.deep.training.word_start import bags
 
 TEXTS = [[2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4], [5], [6, 7, 8], [], [9, 9, 2, 2, 5]]
@@ -195,7 +196,7 @@ def test_blocks_of_labels_give_the_gradients_of_one_piece() -> None:
         net = build_net(params, 7, 10, 5)
         initialise(net, torch.Generator().manual_seed(3))
         generator = torch.Generator().manual_seed(4)
-        losses.append(net.backward(batch_of(TEXTS), targets, None, generator))
+        losses.append(net.backward(batch_of(TEXTS), Step(targets, None, generator)))
         gradients.append({name: p.grad for name, p in net.named_parameters()})
     torch.testing.assert_close(losses[0], losses[1])
     for name, gradient in gradients[0].items():
@@ -218,10 +219,10 @@ def test_blockwise_gradient_is_the_gradient_of_the_mean_loss() -> None:
     net = build_net(params, 7, 10, 5)
     initialise(net, torch.Generator().manual_seed(3))
     targets = (torch.rand(len(TEXTS), 7, generator=torch.Generator().manual_seed(5)) < 0.3).float()
-    net.backward(batch_of(TEXTS), targets, None, torch.Generator().manual_seed(0))
+    net.backward(batch_of(TEXTS), Step(targets, None, torch.Generator().manual_seed(0)))
     got = net.queries.grad.clone()
     net.zero_grad()
-    encoded = net.encode(batch_of(TEXTS), None)
+    encoded = net.encode(batch_of(TEXTS))
     logits = net.logits(encoded.states, encoded.mask, torch.arange(7))
     torch.nn.functional.binary_cross_entropy_with_logits(logits, targets).backward()
     torch.testing.assert_close(got, net.queries.grad)
@@ -246,18 +247,3 @@ def test_cross_entropy_weighs_the_positive_part_only() -> None:
     assert float(cross_entropy(logits, targets, weights)) == pytest.approx(wanted, rel=1e-5)
     skip = torch.tensor([[False, True, True]])
     assert float(cross_entropy(logits, targets, weights, skip)) == pytest.approx(2 * np.log(2))
-
-
-def test_positive_weights_against_numbers_by_hand() -> None:
-    # A = 1, B = 1, N = e^2 would give C = (2 - 1) * 2 = 2; N must be whole, so take C as it is.
-    n_texts, counts = 100, np.array([1, 4, 0])
-    C = (np.log(100) - 1) * 2
-    q = 1 + C / (np.array([1, 4, 1]) + 1)  # no text counts as one
-    pw = 2 * q - 1
-    got = positive_weights("pw", counts, n_texts, (1.0, 1.0))
-    np.testing.assert_allclose(got, pw * 3 / pw.sum(), rtol=1e-6)
-    assert got.mean() == pytest.approx(1)
-    cb = pw * np.array([1, 0.5 / (1 - 0.5**4), 1])
-    got = positive_weights("pwcb", counts, n_texts, (1.0, 1.0), beta=0.5)
-    np.testing.assert_allclose(got, cb * 3 / cb.sum(), rtol=1e-6)
-    assert positive_weights("none", counts, n_texts) is None

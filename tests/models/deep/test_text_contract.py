@@ -13,7 +13,8 @@ import scipy.sparse as sp
 from coattail.config import parse
 from coattail.models.deep.deep_models import build, load
 from coattail.models.deep.deep_params import DeepParams
-from tests.model_contract import ModelContract
+from coattail.testing.model_contract import ModelContract
+from tests.deep_fit import fit
 from tests.tiny_bert import save_tiny_bert
 
 pytest.importorskip("transformers", reason="needs the extra coattail[transformers]")
@@ -52,7 +53,7 @@ class TextContract(ModelContract):
 
     def fit(self, model: Any, X: sp.csr_matrix, Y: sp.csr_matrix) -> Any:
         threads = int(os.environ.get("COATTAIL_THREADS", "1"))
-        return model.fit(self.inputs(X), Y, threads=threads)
+        return fit(model, self.inputs(X), Y, threads=threads)
 
 
 class TestFrozenLaroberta(TextContract):

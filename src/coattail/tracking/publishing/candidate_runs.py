@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from coattail.pipeline.registry import MAKES_THE_DATA
 from coattail.pipeline.stage_result import flatten
 from coattail.tracking.origin import FOUND_BY, STAGE, found_by
 from coattail.tracking.publishing import experiment_page, figures
@@ -14,8 +15,6 @@ from coattail.tracking.store import KIND, RESULT, Store
 
 NOISE = ("machine.", "version.")
 """Tags of the parent and of stages that would only hide a candidate's own."""
-SHARED = ("download", "preprocess")
-"""Stages whose time belongs to the dataset, not to a candidate."""
 AUTHOR = "author"
 """Tag: who computed the last stage of it."""
 ALSO = "also_by"
@@ -104,7 +103,7 @@ def _fill(
     tags: dict[str, str],
 ) -> None:
     store.params(run_id, {"candidate": name} | _made_params(made))
-    own = [record for record in made if record.stage not in SHARED]
+    own = [one for one in made if one.stage not in MAKES_THE_DATA]  # its time is the dataset's
     seconds = {"train_seconds": sum(record.seconds for record in own)}
     known = all(record.known for record in own)
     values = shown.metrics[name] | (seconds if known else {})

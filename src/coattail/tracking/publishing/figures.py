@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 from coattail.tracking.publishing.shown import Shown
 from coattail.tracking.record import Point, now
 from coattail.tracking.store import Store
@@ -22,5 +25,8 @@ def _readable(value: float) -> float:
 
 def show_pictures(store: Store, run_id: str, shown: Shown, candidate: str | None = None) -> None:
     """Pictures of one candidate, or of all together."""
-    for name, figure in (shown.pictures(candidate) if shown.pictures else {}).items():
-        store.client.log_figure(run_id, figure, f"{PICTURES}/{name}")
+    with tempfile.TemporaryDirectory() as place:
+        for name, content in (shown.pictures(candidate) if shown.pictures else {}).items():
+            path = Path(place) / name
+            path.write_bytes(content)
+            store.client.log_artifact(run_id, str(path), PICTURES)

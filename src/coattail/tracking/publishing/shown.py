@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coattail.pipeline.candidates import Candidate
+from coattail.tracking.publishing.pictures import Pictures
 from coattail.tracking.record import RunRecord
 
 
@@ -32,7 +33,7 @@ class Shown:
     headline: tuple[str, ...] = ()  # metrics people compare by: columns of MLflow's pages
     best_by: str = "psp_at_5"
     files: dict[str, list[Path]] = field(default_factory=dict)  # artifacts of the parent by folder
-    pictures: Callable[[str | None], dict[str, Any]] | None = None  # of a candidate, None: of all
+    pictures: Callable[[str | None], Pictures] | None = None  # of a candidate, None: of all
     log_model: Callable[[str], str | None] | None = None  # logs into the active run: its address
     made: dict[str, str] | None = (
         None  # machine and git state it was made with, if not here and now

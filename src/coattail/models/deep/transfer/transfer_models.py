@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from coattail.config import parse
-from coattail.errors import ModelError
-from coattail.models.deep.transfer.bbn import Bbn
-from coattail.models.deep.transfer.dxml import Dxml
-from coattail.models.deep.transfer.encoder_model import EncoderModel
-from coattail.models.deep.transfer.httn import Httn
-from coattail.models.deep.transfer.ltmcp import Ltmcp
-from coattail.models.deep.transfer.oltr import Oltr
-from coattail.models.deep.transfer.transfer_params import (
-    BbnParams,
-    DxmlParams,
-    EncoderParams,
-    HttnParams,
-    LtmcpParams,
-    OltrParams,
-    TransferParams,
-)
-
-MODELS: dict[type[EncoderParams], type[EncoderModel]] = {
-    HttnParams: Httn,
-    BbnParams: Bbn,
-    OltrParams: Oltr,
-    LtmcpParams: Ltmcp,
-    DxmlParams: Dxml,
-}
+from coattail.arrays import Ragged
+from coattail.models import find_kind
+from coattail.models.deep.transfer.transfer_kinds import KINDS
 
 
-def build(params: EncoderParams) -> EncoderModel:
+def build(params: Any) -> Any:
     """The untrained model of ``params``."""
-    return MODELS[type(params)](params)
+    return find_kind.named(params.model, KINDS, "transfer").build(params)
 
 
-def load(folder: str | Path, device: str = "cpu") -> EncoderModel:
+def load(folder: str | Path, device: str = "cpu") -> Any:
     """A saved model, on ``device`` (whatever it was trained on)."""
-    path = Path(folder) / "params.json"
-    try:
-        content = json.loads(path.read_text())["params"]
-    except FileNotFoundError:
-        raise ModelError(f"{path} is missing; {folder} is no transfer model") from None
-    except (KeyError, ValueError) as error:
-        raise ModelError(f"{path} does not describe a transfer model: {error}") from None
-    params: EncoderParams = parse(content, TransferParams, str(path))
-    return MODELS[type(params)].load(folder, device)
+    return find_kind.load(folder, KINDS, "transfer", device)
+
+
+def add_label(model: Any, name: str, new: Ragged, training: Callable[[], Any]) -> None:
+    """One more label by transfer; the training texts are not needed."""
+    model.add_label(name, new)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from coattail.config import Params
+from coattail.labels.weighting import Weighting
+from coattail.models.deep.transfer.transfer_kinds import KINDS
+from coattail.models.kinds import union
 
 
 class EncoderParams(Params):
@@ -31,10 +34,19 @@ class EncoderParams(Params):
     lr: float = Field(2e-3, gt=0.0, description="step size of word vectors and LSTM")
     lr_top: float = Field(1e-2, gt=0.0, description="step size of everything above the LSTM")
     beta2: float = Field(0.99, ge=0.0, lt=1.0, description="Adam's memory of squared gradients")
-    weighting: Literal["none", "pw", "pwcb"] = Field(
+    weighting: Weighting = Field(
         "none", description="weights of positives: none, propensity (PW), class-balanced (PW-cb)"
     )
     beta: float = Field(0.9, ge=0.0, lt=1.0, description="beta of PW-cb")
+    patience: int = Field(
+        0, ge=0, description="stop after more epochs than this without progress; 0: never"
+    )
+    pieces: int = Field(
+        1,
+        ge=1,
+        description="parts of a batch that CPU threads or processes compute side by side; it "
+        "changes the order of sums and, with dropout, what is dropped",
+    )
     valid_texts: int = Field(1000, ge=1, description="validation texts, drawn at random")
     predict_batch: int = Field(128, ge=1, description="texts per step when predicting")
     seed: int = Field(0, ge=0, description="seed of weights, order and samples")
@@ -132,6 +144,5 @@ class DxmlParams(EncoderParams):
         return self
 
 
-TransferParams = Annotated[
-    HttnParams | BbnParams | OltrParams | LtmcpParams | DxmlParams, Field(discriminator="model")
-]
+TransferParams: Any = union(KINDS)
+"""Settings of any model of `transfer` of coattail's own; a plugin's join in the registry."""
