@@ -75,8 +75,13 @@ def shown(pipeline: int) -> Shown:
     half = EACH // 2
     params = {
         "dataset": {"name": "many"},
-        "train_linear": {f"l{i}": {"C": float(rng.random()), "eps": 0.1} for i in range(half)},
-        "train_deep": {f"d{i}": {"lr": float(rng.random()), "epochs": 5} for i in range(half)},
+        "train_linear": {
+            f"l{i}": {"model": "ovr", "C": float(rng.random()), "eps": 0.1} for i in range(half)
+        },
+        "train_deep": {
+            f"d{i}": {"model": "attentionxml", "lr": float(rng.random()), "epochs": 5}
+            for i in range(half)
+        },
     }
     known = candidates(params)
     records = {}

@@ -22,7 +22,14 @@ from coattail.tracking.store import Store, insist
 
 PARAMS = {
     "dataset": {"name": "toy"},
-    "train_linear": {"dismec": {"train": "features/tfidf/train", "C": 1.0, "weighting": "pwcb"}},
+    "train_linear": {
+        "dismec": {
+            "model": "ovr",
+            "train": "features/tfidf/train",
+            "C": 1.0,
+            "weighting": "pwcb",
+        }
+    },
 }
 STARTED, ENDED = 1_000_000, 1_012_345
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from coattail.errors import TrackingError
 from coattail.tracking.origin import FOUND_BY
-from coattail.tracking.publishing.registry import ALIAS
+from coattail.tracking.publishing.registered_model import ALIAS
 from coattail.tracking.store import KIND, Store
 
 RUN_ID = re.compile(r"^[0-9a-f]{32}$")

@@ -11,7 +11,7 @@ from typing import Any
 from coattail.tracking import executions, outbox
 from coattail.tracking.delivery import complete
 from coattail.tracking.origin import PATCH, STAGE, made_now, stage_origin
-from coattail.tracking.publishing import candidate_runs, experiment_page, figures, registry
+from coattail.tracking.publishing import candidate_runs, experiment_page, figures, registered_model
 from coattail.tracking.publishing.shown import Shown
 from coattail.tracking.record import Point, RunRecord
 from coattail.tracking.store import (
@@ -61,8 +61,8 @@ def publish(store: Store, shown: Shown, key: str | None = None) -> dict[str, Any
     store.metrics(parent, figures.points({f"best/{key}": best[key] for key in main if key in best}))
     _show_files(store, parent, shown)
     experiment_page.describe(store, main, shown.best_by)
-    version = registry.register(store, shown, runs[shown.best], parent, tags)
-    note = experiment_page.links(store, parent, shown) + registry.chosen(shown) + shown.note
+    version = registered_model.register(store, shown, runs[shown.best], parent, tags)
+    note = experiment_page.links(store, parent, shown) + registered_model.chosen(shown) + shown.note
     ends = {"best": shown.best, "failure": "", RESULT: shown.result, experiment_page.NOTE: note}
     store.tags(parent, ends | {f"{LINK}{name}": run_id for name, run_id in runs.items()})
     close_stages(store, parent)
