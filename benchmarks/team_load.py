@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -118,12 +119,16 @@ def commands(folder: Path) -> None:
 
 
 def tell(what: str, action: Callable[[], None]) -> None:
-    taken = []
+    """Median wall time, and seconds of processors of the command itself."""
+    taken, spent = [], []
     for _ in range(TIMES):
-        began = time.perf_counter()
+        began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         action()
         taken.append(time.perf_counter() - began)
-    print(f"{what:<52}{statistics.median(taken):6.2f} s (median of {TIMES})", flush=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    wall, own = statistics.median(taken), statistics.median(spent)
+    print(f"{what:<52}{wall:6.2f} s {own:6.2f} s of processors", flush=True)
 
 
 if __name__ == "__main__":
