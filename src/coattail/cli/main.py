@@ -14,6 +14,7 @@ import click
 
 from coattail import __version__
 from coattail.cli.sharing import COMMANDS
+from coattail.cli.study import study
 from coattail.cli.team_server import team
 from coattail.errors import CoattailError
 
@@ -46,7 +47,7 @@ def main() -> None:
     logging.getLogger("coattail").setLevel(logging.WARNING)
 
 
-for command in (team, *COMMANDS):
+for command in (team, study, *COMMANDS):
     main.add_command(command)
 
 

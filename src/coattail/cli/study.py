@@ -1,0 +1,70 @@
+"""`coattail study ...`: tables and figures of the papers, run, judged and written up here."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+
+import click
+
+
+@click.group()
+def study() -> None:
+    """Run tables of the papers here and judge their claims (docs/how-to/studies.md)."""
+
+
+@study.command("list")
+def list_studies() -> None:
+    """List all studies, which of their rows are there, and the verdicts."""
+    from coattail.studies import page
+
+    click.echo(page.listing(), nl=False)
+
+
+@study.command()
+@click.argument("name")
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="[ENTRY=]FOLDER",
+    help="Where the dataset's files are (remembered). ENTRY of another dataset runs it on that.",
+)
+@click.option("--row", "rows", multiple=True, metavar="ROW", help="Only this row (repeatable).")
+def run(name: str, data: tuple[str, ...], rows: tuple[str, ...]) -> None:
+    """Run study NAME; after an interrupt the same command goes on.
+
+    Rows run in a clone of HEAD that shares the project's DVC cache. The figures go to
+    studies/NAME.json, `coattail study write` makes pages of them.
+    """
+    from coattail.studies import page, running
+
+    logging.getLogger("coattail").setLevel(logging.INFO)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        found, failures = running.run(name, data, rows)
+    except KeyboardInterrupt:
+        click.echo("interrupted; the same command goes on from here", err=True)
+        sys.exit(130)
+    click.echo(page.terminal(found.study), nl=False)
+    for failure in failures:
+        click.echo(f"error: {failure}", err=True)
+    sys.exit(1 if failures else 0)
+
+
+@study.command()
+@click.argument("name")
+def show(name: str) -> None:
+    """Print the table of NAME: the paper's figures, ours, gains beside gains, verdicts."""
+    from coattail.studies import page
+
+    click.echo(page.terminal(name), nl=False)
+
+
+@study.command()
+def write() -> None:
+    """Write docs/results/studies from studies/*.json."""
+    from coattail.studies import page
+
+    for path in page.write():
+        click.echo(f"wrote {path}")
