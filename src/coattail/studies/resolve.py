@@ -72,6 +72,7 @@ def _base(sources: Sources) -> Content:
     """No variants, defaults everywhere, the dataset, and how work runs here."""
     content: Content = {name: {} for name in SECTIONS}
     content["vectors"] = {"name": None}
+    content["build_plt"] = {"flat": {"method": "flat"}}  # presets count on it
     written = read_yaml(PARAMS)
     content |= {key: written[key] for key in RunSettings.model_fields if key in written}
     path = overlay.find(sources.dataset)
