@@ -48,7 +48,7 @@ class Runner:
         try:
             commit = self.work.prepare()
             total = len(rows) * len(self.study.seeds)
-            with progress(f"study {self.label}", total, "rows") as bar:
+            with progress(f"study {self.label}", total, "runs") as bar:
                 for row in rows:
                     for seed in self.study.seeds:
                         failure = self._row(row, seed, commit)
