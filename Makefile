@@ -42,7 +42,7 @@ format: setup ## Mend what ruff can mend
 	ruff format .
 
 ui: setup ## Open the MLflow UI on http://127.0.0.1:5000 (PORT=...)
-	@coattail sync
+	@coattail experiment sync
 	@echo "coattail: MLflow on http://127.0.0.1:$${PORT:-5000}  (stop with Ctrl-C)"
 	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow server --host 127.0.0.1 --port $${PORT:-5000} --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlflow.db}"
 

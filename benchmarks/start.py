@@ -77,7 +77,7 @@ ROWS = (
     Row("stage", "`dvc repro -f -s build_plt@flat`", 2.6, 2.0),
     Row("tag", "`coattail tag` of one text, the champion", 1.0, 0.5),
     Row("tag-linear", "`coattail tag --candidate dismec` of one text", 1.0, 0.5),
-    Row("lineage", "`coattail lineage` of the champion", 2.0, 1.0),
+    Row("lineage", "`coattail model lineage` of the champion", 2.0, 1.0),
     Row("doctor", "`coattail doctor`", 2.0, 1.0),
     Row("own", "a corpus of one's own of 500 texts, all default candidates", 20, 12),
 )
@@ -129,7 +129,7 @@ def measure(wanted: set[str], place: Path) -> Iterator[tuple[str, Took]]:
     commands = {
         "tag": ("coattail", "tag", KNOWN),
         "tag-linear": ("coattail", "tag", "--candidate", "dismec", KNOWN),
-        "lineage": ("coattail", "lineage", "coattail-demo@champion"),
+        "lineage": ("coattail", "model", "lineage", "coattail-demo@champion"),
         "doctor": ("coattail", "doctor"),
         # Last: a stage by itself leaves the pipeline's run open, which doctor would call a problem.
         "stage": ("dvc", "repro", "-f", "-s", "build_plt@flat"),

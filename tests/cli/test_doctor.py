@@ -122,9 +122,9 @@ def test_runs_kept_while_the_store_was_away_are_a_note(project, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     notes = "\n".join(f"{one.what} -> {one.remedy}" for one in findings("note"))
     assert "1 runs were made while the MLflow store was away" in notes
-    assert "coattail sync" in notes
+    assert "coattail experiment sync" in notes
     with courier.lock():  # somebody carries them
-        assert not any("coattail sync" in one.remedy for one in findings("note"))
+        assert not any("coattail experiment sync" in one.remedy for one in findings("note"))
         assert any("1 runs are on their way" in one.what for one in findings("ok"))
 
 

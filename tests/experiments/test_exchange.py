@@ -72,11 +72,13 @@ def test_commit_data_and_stage_lead_back_to_the_models(inside):
 
 
 def test_the_command_prints_text_and_json(inside):
-    text = CliRunner().invoke(main, ["lineage", "coattail-demo", "--params"]).output
+    text = CliRunner().invoke(main, ["model", "lineage", "coattail-demo", "--params"]).output
     assert "clean: the commit holds exactly this code" in text
     assert "(as in this workspace)" in text
     assert "train_linear.C = 1.0" in text
-    found = CliRunner().invoke(main, ["lineage", "--stage", "train_linear@dismec", "--json"])
+    found = CliRunner().invoke(
+        main, ["model", "lineage", "--stage", "train_linear@dismec", "--json"]
+    )
     assert {one["candidate"] for one in json.loads(found.output)} == {"dismec", "dismec-rerank"}
 
 
@@ -99,7 +101,7 @@ def test_an_edited_tree_is_flagged_and_its_difference_kept(tiny_copy):
     edited.dvc("repro")
     words = ["tag", "--candidate", "dismec-rerank", "-k", "2", edited.some_text()]
     assert len(edited.run("coattail", *words).splitlines()) == 3
-    text = edited.run("coattail", "lineage", "dismec-rerank")
+    text = edited.run("coattail", "model", "lineage", "dismec-rerank")
     assert "DIRTY: params.yaml differed from the commit" in text
     (parent,) = edited.runs("parent")
     patch = edited.client.download_artifacts(parent.info.run_id, "lineage/uncommitted.patch")
@@ -115,13 +117,13 @@ def test_an_edited_tree_is_flagged_and_its_difference_kept(tiny_copy):
 @pytest.fixture(scope="module")
 def archive(tiny, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("archive") / "small.tar"
-    tiny.run("coattail", "export", str(path))
+    tiny.run("coattail", "experiment", "export", str(path))
     return path
 
 
 def test_an_archive_opens_into_a_project_where_nothing_runs(tiny, archive, tmp_path):
     opened = Clone(tmp_path / "far" / "away")
-    tiny.run("coattail", "open", str(archive), str(opened.folder))
+    tiny.run("coattail", "experiment", "open", str(archive), str(opened.folder))
     assert opened.results() == tiny.results()
     here, there = (
         {path.name: path.read_text() for path in (one.folder / JOURNAL).iterdir()}
@@ -131,8 +133,8 @@ def test_an_archive_opens_into_a_project_where_nothing_runs(tiny, archive, tmp_p
     assert "Running stage" not in opened.dvc("repro")
     assert "dismec-rerank" in opened.run("coattail", "leaderboard")
     assert len(opened.run("coattail", "tag", "-k", "2", opened.some_text()).splitlines()) == 3
-    assert "now shows 2 candidates" in opened.run("coattail", "sync")
-    assert "already" in opened.run("coattail", "sync")
+    assert "now shows 2 candidates" in opened.run("coattail", "experiment", "sync")
+    assert "already" in opened.run("coattail", "experiment", "sync")
     here = {run.info.run_name: run.data.metrics["psp_at_5"] for run in tiny.runs("candidate")}
     there = {run.info.run_name: run.data.metrics["psp_at_5"] for run in opened.runs("candidate")}
     assert here == there
@@ -145,7 +147,7 @@ def test_an_export_of_results_that_were_pulled_asks_the_store_who_made_them(tiny
     shutil.copytree(tiny.folder, tmp_path / "pulled", symlinks=True)
     pulled = Clone(tmp_path / "pulled")
     shutil.rmtree(pulled.folder / JOURNAL)
-    pulled.run("coattail", "export", str(tmp_path / "pulled.tar"))
+    pulled.run("coattail", "experiment", "export", str(tmp_path / "pulled.tar"))
     with tarfile.open(tmp_path / "pulled.tar") as archive:
         entries = json.loads(archive.extractfile("journal.json").read())
     results = [one for one in entries.values() if "stage" in one]
@@ -154,7 +156,7 @@ def test_an_export_of_results_that_were_pulled_asks_the_store_who_made_them(tiny
 
 
 def test_the_same_results_give_the_same_archive(tiny, archive, tmp_path):
-    tiny.run("coattail", "export", str(tmp_path / "again.tar"), "HEAD")
+    tiny.run("coattail", "experiment", "export", str(tmp_path / "again.tar"), "HEAD")
     with tarfile.open(archive) as first, tarfile.open(tmp_path / "again.tar") as second:
         assert first.getnames() == second.getnames()
         files = [
@@ -258,6 +260,7 @@ def theirs(tmp_path) -> str:
 
 def test_runs_of_another_store_come_in_once_under_our_names(inside, theirs):
     words = [
+        "experiment",
         "import-runs",
         theirs,
         "old work",
@@ -311,7 +314,7 @@ def test_experiments_on_a_cluster_of_two_come_back_complete(tiny, tmp_path, monk
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
     ) as cluster:
-        words = ["queue", "--on", cluster.scheduler_address]
+        words = ["experiment", "queue", "--on", cluster.scheduler_address]
         # A negative C is refused; the experiments beside it go on.
         output = project.run("coattail", *words, "-S", "train_linear.dismec.C=0.3,3,-1", code=1)
         again = project.run("coattail", *words, "-S", "train_linear.dismec.C=3", code=1)
@@ -335,6 +338,6 @@ def test_experiments_on_a_cluster_of_two_come_back_complete(tiny, tmp_path, monk
 def test_an_experiment_that_mlflow_did_not_take_is_said_with_the_remedy(monkeypatch):
     finished = queue.Finished("c-3", "far", 1.0, b"", {}, {}, shown=False)
     monkeypatch.setattr(queue, "run_all", lambda *_: [("c-3", finished, "")])
-    output = CliRunner().invoke(main, ["queue", "-S", "c=3"]).output
+    output = CliRunner().invoke(main, ["experiment", "queue", "-S", "c=3"]).output
     assert "done    c-3  (1 s on far)" in output
-    assert "show them with: dvc exp apply c-3 && coattail sync" in output
+    assert "show them with: dvc exp apply c-3 && coattail experiment sync" in output

@@ -139,7 +139,7 @@ def test_the_command_fails_with_a_message_not_a_traceback(project):
 
 
 def test_datasets_are_listed_with_their_titles(project):
-    output = CliRunner().invoke(main, ["datasets"]).output
+    output = CliRunner().invoke(main, ["data", "list"]).output
     assert "eurlex57k" in output
     assert "Generated corpus" in output
 

@@ -125,7 +125,7 @@ def test_an_experiment_takes_a_correction_in_and_one_from_the_queue_stops(own):
     assert "Failed" in queued(own)
     logs = own.dvc("queue", "logs", "late")
     assert "../corpus is not what data/own/corpus holds (test.jsonl has changed)" in logs
-    refused = own.run("coattail", "queue", "-S", "preprocess.min_df=1", code=1)
+    refused = own.run("coattail", "experiment", "queue", "-S", "preprocess.min_df=1", code=1)
     assert "error: " in refused
     own.dvc("repro", "preprocess")
     own.dvc("exp", "run", "--queue", "-n", "again", "-S", "preprocess.min_df=1", "preprocess")
@@ -145,7 +145,9 @@ def queued(clone: Clone) -> str:
 
 def test_coattail_queue_refuses_what_was_not_taken_in(own):
     write(folder(own) / "test.jsonl", rows(29))
-    refused = own.run("coattail", "queue", "-S", "preprocess.min_df=1", "--on", "here", code=1)
+    refused = own.run(
+        "coattail", "experiment", "queue", "-S", "preprocess.min_df=1", "--on", "here", code=1
+    )
     assert "../corpus has changed since it was taken in: test.jsonl has changed" in refused
 
 

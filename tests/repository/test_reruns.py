@@ -136,10 +136,10 @@ def test_a_pull_into_a_fresh_clone_runs_nothing_and_can_be_shown(tiny, tiny_copy
     fresh.dvc("pull", "--run-cache")
     assert "Running stage" not in fresh.dvc("repro")
     assert fresh.results() == tiny.results()
-    fresh.run("coattail", "sync")
+    fresh.run("coattail", "experiment", "sync")
     assert {run.info.run_name for run in fresh.runs("candidate")} == set(candidates(fresh.params()))
     assert len(fresh.runs("parent")) == 1
-    assert "already" in fresh.run("coattail", "sync")
+    assert "already" in fresh.run("coattail", "experiment", "sync")
     assert len(fresh.runs("parent")) == 1
 
 

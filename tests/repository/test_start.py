@@ -66,7 +66,7 @@ assert called
     assert loaded_after(code, tmp_path) == set()
 
 
-@pytest.mark.parametrize("words", ["--help", "datasets", "tag --help", "sync --help"])
+@pytest.mark.parametrize("words", ["--help", "data list", "tag --help", "sync --help"])
 def test_a_command_of_the_cli_starts_with_next_to_nothing(words):
     code = f"""
 from click.testing import CliRunner

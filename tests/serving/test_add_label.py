@@ -99,7 +99,9 @@ def run(*arguments):
 def test_an_added_label_is_given_by_tag_and_dvc_outputs_stay(workspace, tmp_path, candidate):
     before = digest(workspace / "data")
     grown = tmp_path / "grown"
-    done = run("add-label", candidate, "cat ships", "--texts", "fresh.txt", "--to", str(grown))
+    done = run(
+        "model", "add-label", candidate, "cat ships", "--texts", "fresh.txt", "--to", str(grown)
+    )
     assert done.exit_code == 0, done.output
     assert f"coattail tag --model {grown}" in done.output
     assert digest(workspace / "data") == before
@@ -164,7 +166,7 @@ def test_the_added_linear_classifier_is_that_of_training_with_the_texts(workspac
 )
 def test_what_cannot_be_added_is_a_clear_error(workspace, tmp_path, candidate, label, message):
     to = str(tmp_path / "grown")
-    done = run("add-label", candidate, label, "--texts", "fresh.txt", "--to", to)
+    done = run("model", "add-label", candidate, label, "--texts", "fresh.txt", "--to", to)
     assert done.exit_code == 1
     assert message in done.output
     assert not (tmp_path / "grown").exists()

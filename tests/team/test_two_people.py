@@ -115,7 +115,7 @@ def test_two_people_share_runs_results_and_bytes(ann, bob):
     # Nothing is trained twice.
     assert "Running stage" not in bob.clone.dvc("repro")
     assert bob.clone.results() == ann.clone.results()
-    assert "already shows" in bob.clone.run("coattail", "sync")
+    assert "already shows" in bob.clone.run("coattail", "experiment", "sync")
     # He sees her runs.
     (hers,) = [run for run in bob.runs("parent") if run.data.tags["mlflow.user"] == "ann"]
     assert hers.info.status == "FINISHED"
@@ -138,7 +138,7 @@ def test_two_people_share_runs_results_and_bytes(ann, bob):
     metrics = [set(run.data.metrics) for run in found.values()]
     assert metrics[0] == metrics[1]
     # His result says who made which part of it.
-    told = json.loads(bob.clone.run("coattail", "lineage", "dismec", "--json"))
+    told = json.loads(bob.clone.run("coattail", "model", "lineage", "dismec", "--json"))
     sources = {stage["address"]: stage["source"] for stage in told["stages"]}
     assert sources["preprocess"] == "cached"
     assert sources["train_linear@dismec"] == "executed"
@@ -181,7 +181,7 @@ def test_a_server_that_dies_in_the_middle_of_a_run_has_all_of_it_in_the_end(team
     (data / "go-100").touch()
     stage.wait_for((data / "at-200").exists)
     # The pipeline goes on without it, to the end.
-    assert "coattail sync" in clone.dvc("repro")
+    assert "coattail experiment sync" in clone.dvc("repro")
     journal = clone.folder / ".dvc" / "tmp" / "coattail" / "journal"
     publication = journal / f"{outputs.md5(data / 'published.json')}.json"
     assert json.loads(publication.read_text())["parent_run_id"] is None
@@ -189,8 +189,8 @@ def test_a_server_that_dies_in_the_middle_of_a_run_has_all_of_it_in_the_end(team
     team.server.start()
     (data / "go-200").touch()
     assert stage.process.wait(600) == 0, (data / "log").read_text()
-    assert "now shows 2 candidates" in clone.run("coattail", "sync")
-    assert "already shows" in clone.run("coattail", "sync")
+    assert "now shows 2 candidates" in clone.run("coattail", "experiment", "sync")
+    assert "already shows" in clone.run("coattail", "experiment", "sync")
     # One run of the pipeline, begun before and ended after, with every stage and point once.
     assert len(ann.runs("parent")) == before + 1
     parent = ann.newest_parent()

@@ -134,7 +134,9 @@ def _strays() -> Iterator[Finding]:
     strays = leftovers(read_yaml("params.yaml"))
     if strays:
         names = ", ".join(str(path) for path in strays[:5])
-        yield Finding("note", f"results of variants not in params.yaml: {names}", "coattail clean")
+        yield Finding(
+            "note", f"results of variants not in params.yaml: {names}", "coattail data clean"
+        )
 
 
 def _device() -> Iterator[Finding]:
@@ -191,7 +193,7 @@ def _waiting() -> Iterator[Finding]:
         yield Finding("ok", f"{count} runs are on their way to MLflow")
     elif count:
         what = f"{count} runs were made while the MLflow store was away and are kept here"
-        yield Finding("note", what, "show them when it is back: coattail sync")
+        yield Finding("note", what, "show them when it is back: coattail experiment sync")
 
 
 def _store() -> Iterator[Finding]:

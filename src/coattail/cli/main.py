@@ -8,31 +8,28 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 from coattail import __version__
-from coattail.cli.sharing import COMMANDS
+from coattail.cli.contents import Contents
+from coattail.cli.data import data
+from coattail.cli.experiment import experiment
+from coattail.cli.model import model
 from coattail.cli.study import study
 from coattail.cli.team_server import team
-from coattail.errors import CoattailError
 
-
-class _Group(click.Group):
-    """Prints our own errors as one clear message instead of a traceback."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except CoattailError as error:
-            for line in str(error).split("\n"):
-                click.echo(f"error: {line}", err=True)
-            sys.exit(1)
+HEADINGS = {
+    "Run": "use status doctor",
+    "Look at the results": "leaderboard compare report",
+    "Use and improve": "tag tune",
+    "More, by what it acts on": "data experiment model study team",
+}
 
 
 @click.group(
-    cls=_Group,
+    cls=Contents,
+    headings=HEADINGS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__)
@@ -47,19 +44,17 @@ def main() -> None:
     logging.getLogger("coattail").setLevel(logging.WARNING)
 
 
-for command in (team, study, *COMMANDS):
-    main.add_command(command)
+for group in (data, experiment, model, study, team):
+    main.add_command(group)
 
 
-@main.command()
+@main.command(example="coattail use jsonl --data FOLDER")
 @click.argument("name")
-@click.option(
-    "--data", metavar="PATH", help="Local folder or mirror address to take the files from."
-)
-@click.option("--name", "own_name", metavar="NAME", help="Of data of your own; else the folder's.")
-@click.option("--text-column", metavar="COLUMN", help="Of your csv; else text.")
-@click.option("--label-column", metavar="COLUMN", help="Of your csv; else labels.")
-@click.option("--separator", metavar="S", help="Between two labels in your csv; else |.")
+@click.option("--data", metavar="PATH", help="Folder or address to take the files from.")
+@click.option("--name", "own_name", metavar="NAME", help="Name of your data; else the folder's.")
+@click.option("--text-column", metavar="COLUMN", help="Column of texts in a csv; else text.")
+@click.option("--label-column", metavar="COLUMN", help="Column of labels in a csv; else labels.")
+@click.option("--separator", metavar="S", help="Between two labels of a csv; else |.")
 @click.option("--dry-run", is_flag=True, help="Show the change to params.yaml, write nothing.")
 def use(
     name: str,
@@ -70,7 +65,11 @@ def use(
     separator: str | None,
     dry_run: bool,
 ) -> None:
-    """Switch params.yaml to dataset (or preset) NAME and show what changes."""
+    """Switch params.yaml to dataset or preset NAME.
+
+    The change is shown, and refused if the files in PATH do not fit. `coattail data list` has the
+    names; jsonl, csv, pairs and xmc stand for files of your own.
+    """
     from coattail.pipeline import overlay
     from coattail.pipeline.pointing import Own
 
@@ -88,30 +87,26 @@ def use(
     )
 
 
-@main.command()
+@main.command(example="coattail status")
 def status() -> None:
-    """Say what `make repro` would run, edits of code and of your own files included."""
+    """Say what `make repro` would run.
+
+    Edits of code and of your own files count too.
+    """
     from coattail.cli import status as asking
 
     click.echo(asking.status(), nl=False)
 
 
-@main.command()
-def datasets() -> None:
-    """List the datasets and presets that `coattail use` knows."""
-    from coattail.pipeline import overlay
-
-    rows = overlay.describe()
-    width = max(len(name) for name, _ in rows)
-    for name, title in rows:
-        click.echo(f"{name:<{width}}  {title}")
-
-
-@main.command()
+@main.command(example="coattail doctor")
 @click.option("--close", is_flag=True, help="Mark pipeline runs that were left open as killed.")
 @click.option("--server", metavar="URL", help="Check the team's MLflow server at URL instead.")
 def doctor(close: bool, server: str | None) -> None:
-    """Check params, git, disk, locks, device and the MLflow store; say what to do."""
+    """Look for what is wrong here and say what to do.
+
+    Looks at params, your own data, git, the disk, locks, leftovers, the device, the processor and
+    the MLflow store. Ends with status 1 if something must be mended.
+    """
     from coattail.cli import doctor as checks
 
     if close:
@@ -129,16 +124,16 @@ def doctor(close: bool, server: str | None) -> None:
     sys.exit(1 if problems else 0)
 
 
-@main.command()
+@main.command(example="coattail leaderboard --sort tail_recall_at_5")
 @click.option("--sort", default=None, help="Metric to sort by, e.g. psp_at_5.")
 def leaderboard(sort: str | None) -> None:
-    """Show head, tail and overall figures of every candidate."""
+    """Show the figures of every candidate: all, head and tail."""
     from coattail.evaluation import leaderboard as board
 
     board.show(Path("data/evaluation"), **({"sort": sort} if sort else {}))
 
 
-@main.command()
+@main.command(example="coattail compare HEAD~1 --only dismec")
 @click.argument("sources", nargs=-1)
 @click.option("--only", multiple=True, metavar="CANDIDATE", help="Only this one (repeatable).")
 @click.option("--changed", is_flag=True, help="Only candidates whose figures differ.")
@@ -155,7 +150,7 @@ def compare(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    """Show candidates of SOURCES in one leaderboard.
+    """Show candidates of several SOURCES in one leaderboard.
 
     A source is a git revision, the name of a DVC experiment, the id of an MLflow run (of a pipeline
     or of a candidate), or `workspace`. Without any: the workspace against HEAD.
@@ -177,10 +172,13 @@ def compare(
         board.print_table(lambda plain: comparing.table(found, sort, metric, plain))
 
 
-@main.command()
+@main.command(example="coattail report --open")
 @click.option("--open", "show", is_flag=True, help="Open the page in the browser.")
 def report(show: bool) -> None:
-    """Sum the run up: leaderboard, who is best at what, which differences are real."""
+    """Sum the run up, or open the page about it.
+
+    The summary has the leaderboard, who is best at what, and which differences are real.
+    """
     from coattail.report import terminal
 
     click.echo(terminal.summary(Path("data")), nl=False)
@@ -188,12 +186,21 @@ def report(show: bool) -> None:
         terminal.open_page(Path("data"))
 
 
-@main.command()
+@main.command(example="coattail tune dismec --over C=0.1..10:log --trials 20")
 @click.argument("variant")
-@click.option("--over", multiple=True, metavar="NAME=RANGE", help="C=0.1..10:log, or mix=a,b.")
-@click.option("--trials", default=20, show_default=True, type=click.IntRange(1), help="In all.")
-@click.option("--maximise", default="psp_at_5", show_default=True, help="Metric on validation.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the draws.")
+@click.option(
+    "--over",
+    multiple=True,
+    metavar="NAME=RANGE",
+    help="Try a param: C=0.1..10:log, mix=a,b (repeatable).",
+)
+@click.option(
+    "--trials", default=20, show_default=True, type=click.IntRange(1), help="Trials in all."
+)
+@click.option("--maximise", default="psp_at_5", show_default=True, help="A metric on validation.")
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the draws."
+)
 @click.option("--no-prune", is_flag=True, help="Train every network to its end.")
 @click.option("--no-run", is_flag=True, help="Only show the command that makes the experiment.")
 def tune(
@@ -205,10 +212,11 @@ def tune(
     no_prune: bool,
     no_run: bool,
 ) -> None:
-    """Search params of VARIANT with Optuna; leave the best as a DVC experiment.
+    """Search the best params of VARIANT on validation.
 
-    Trials are trained beside the workspace and judged on the validation texts, never on test. The
-    same command goes on after an interrupt, and a higher --trials adds to what is there.
+    Optuna proposes, and the best values become a DVC experiment. Trials are trained beside the
+    workspace and judged on the validation texts, never on test. The same command goes on after an
+    interrupt, and a higher --trials adds to what is there.
     """
     from coattail.experiments import search_plan, search_table
     from coattail.experiments import tune as tuning
@@ -231,35 +239,13 @@ def tune(
     click.echo(f"  dvc exp apply {name}")
 
 
-@main.command()
-def sync() -> None:
-    """Show results that came from a cache or a colleague in this MLflow store too."""
-    from coattail.tracking.publishing.gather import sync as synchronise
-
-    click.echo(synchronise())
-
-
-@main.command()
-@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
-def clean(dry_run: bool) -> None:
-    """Remove results in data/ of variants that params.yaml no longer has."""
-    from coattail.config import read_yaml
-    from coattail.pipeline.leftovers import leftovers, remove_leftovers
-
-    removed = (leftovers if dry_run else remove_leftovers)(read_yaml("params.yaml"))
-    for path in removed:
-        click.echo(f"{'would remove' if dry_run else 'removed'} {path}")
-    if not removed:
-        click.echo("nothing to remove")
-
-
-@main.command()
+@main.command(example='coattail tag "some text"')
 @click.argument("texts", nargs=-1)
 @click.option("--candidate", help="Which candidate to ask; the champion if not given.")
 @click.option("--model", metavar="FOLDER", help="Ask a bundle, as add-label writes, instead.")
 @click.option("-k", default=5, show_default=True, help="Labels per text.")
 def tag(texts: tuple[str, ...], candidate: str | None, model: str | None, k: int) -> None:
-    """Tag TEXTS (or lines of standard input) with a trained candidate.
+    """Tag TEXTS, or lines of standard input, by a trained model.
 
     The number before a label is its probability, or its margin where the candidate states no
     probabilities. Labels stand in the candidate's order, which a reranking takes from more than
@@ -283,21 +269,3 @@ def tag(texts: tuple[str, ...], candidate: str | None, model: str | None, k: int
             click.echo(f"text {number}: {tagger.unknown_words}", err=True)
     if tagged and not any(found.known for found in tagged):
         sys.exit(1)
-
-
-@main.command("add-label")
-@click.argument("candidate")
-@click.argument("label")
-@click.option("--texts", required=True, metavar="FILE", help="One text per line, or .jsonl.")
-@click.option("--to", metavar="FOLDER", help="Where to write; default: under data/added.")
-def add_label(candidate: str, label: str, texts: str, to: str | None) -> None:
-    """Give CANDIDATE the new LABEL from a few texts, without training it again.
-
-    CANDIDATE is a transfer model (httn, imprinting), a one-vs-rest model, or the folder of a bundle
-    that this command wrote. What DVC made stays as it is: the grown model is a folder of its own.
-    """
-    from coattail.serving import add_label as adding
-
-    folder, number = adding.add_label(candidate, label, adding.read_texts(texts), to)
-    click.echo(f"{folder}: {candidate} with label {label!r} (id {number}); now:")
-    click.echo(f'  coattail tag --model {folder} "some text"')

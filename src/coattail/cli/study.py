@@ -8,13 +8,15 @@ import sys
 
 import click
 
+from coattail.cli.contents import Group
 
-@click.group()
+
+@click.group(cls=Group)
 def study() -> None:
     """Run tables of the papers here and judge their claims (docs/how-to/studies.md)."""
 
 
-@study.command("list")
+@study.command("list", example="coattail study list")
 def list_studies() -> None:
     """List all studies, which of their rows are there, and the verdicts."""
     from coattail.studies import page
@@ -22,7 +24,7 @@ def list_studies() -> None:
     click.echo(page.listing(), nl=False)
 
 
-@study.command()
+@study.command(example="coattail study run pw-table3-bibtex --data FOLDER")
 @click.argument("name")
 @click.option(
     "--data",
@@ -52,7 +54,7 @@ def run(name: str, data: tuple[str, ...], rows: tuple[str, ...]) -> None:
     sys.exit(1 if failures else 0)
 
 
-@study.command()
+@study.command(example="coattail study show pw-table3-bibtex")
 @click.argument("name")
 def show(name: str) -> None:
     """Print the table of NAME: the paper's figures, ours, gains beside gains, verdicts."""
@@ -61,7 +63,7 @@ def show(name: str) -> None:
     click.echo(page.terminal(name), nl=False)
 
 
-@study.command()
+@study.command(example="coattail study write")
 def write() -> None:
     """Write docs/results/studies from studies/*.json."""
     from coattail.studies import page

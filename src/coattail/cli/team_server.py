@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from coattail.cli.contents import Group
+
 if TYPE_CHECKING:
     from coattail.team.users import Role
 
@@ -20,12 +22,12 @@ CONFIG = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def team() -> None:
-    """The team's tracking server: start, users, backup, restore (docs/how-to/team.md)."""
+    """Start the team's MLflow server, name its users, back it up."""
 
 
-@team.command()
+@team.command(example="coattail team start --config conf/team-server.yaml")
 @CONFIG
 @click.option("--make-bucket", is_flag=True, help="Make the bucket of artifacts if there is none.")
 def start(config: Path, make_bucket: bool) -> None:
@@ -35,7 +37,7 @@ def start(config: Path, make_bucket: bool) -> None:
     server.start(settings.read(config), make_bucket)
 
 
-@team.command()
+@team.command(example="coattail team user ada --role writer")
 @click.argument("name", required=False)
 @click.option(
     "--role",
@@ -45,10 +47,10 @@ def start(config: Path, make_bucket: bool) -> None:
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @click.option("--remove", is_flag=True, help="Take the user away; their runs stay.")
 def user(name: str | None, role: Role | None, password_stdin: bool, remove: bool) -> None:
-    """Make user NAME, or change role or password; without NAME, list the users.
+    """Make user NAME, or change role or password.
 
-    Works with an admin's MLFLOW_TRACKING_URI, MLFLOW_TRACKING_USERNAME and
-    MLFLOW_TRACKING_PASSWORD.
+    Without NAME, list the users. Works with an admin's MLFLOW_TRACKING_URI,
+    MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD.
     """
     from coattail.team import users
     from coattail.team.client import Server
@@ -73,11 +75,14 @@ def user(name: str | None, role: Role | None, password_stdin: bool, remove: bool
     click.echo(f"{'made' if made else 'changed'} {name}: {said}")
 
 
-@team.command()
+@team.command(example="coattail team backup FOLDER")
 @click.argument("folder", type=click.Path(path_type=Path))
 @CONFIG
 def backup(folder: Path, config: Path) -> None:
-    """Save runs, models, users and artifacts of the server into a new FOLDER."""
+    """Save all that the server holds into a new FOLDER.
+
+    That is runs, models, users and artifacts.
+    """
     from coattail.team import backup as backups
     from coattail.team import settings
 
@@ -85,11 +90,14 @@ def backup(folder: Path, config: Path) -> None:
     click.echo(f"{folder}: {len(manifest['files'])} files; to use it: coattail team restore")
 
 
-@team.command()
+@team.command(example="coattail team restore FOLDER")
 @click.argument("folder", type=click.Path(path_type=Path, exists=True))
 @CONFIG
 def restore(folder: Path, config: Path) -> None:
-    """Bring the backup in FOLDER back into empty databases and an empty bucket."""
+    """Bring the backup in FOLDER back.
+
+    The databases and the bucket must be empty.
+    """
     from coattail.team import backup as backups
     from coattail.team import settings
 

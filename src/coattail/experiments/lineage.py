@@ -1,4 +1,4 @@
-"""`coattail lineage`: from a model to commit, params, data, stages and machines, and back."""
+"""`coattail model lineage`: from a model to commit, params, data, stages and machines, and back."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def of_model(name: str, store: Store | None = None) -> Lineage:
     kind = run.data.tags.get(KIND, "foreign")
     if kind != "candidate":
         hint = {
-            "stage": f"models made with it: coattail lineage --stage {run.info.run_id}",
+            "stage": f"models made with it: coattail model lineage --stage {run.info.run_id}",
             "parent": "name one of its candidates",
         }.get(kind, "wanted a run that coattail made")
         raise TrackingError(f"run {run.info.run_id} ({run.info.run_name}) is no model; {hint}")

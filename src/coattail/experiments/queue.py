@@ -158,7 +158,7 @@ def _tasks(names: list[str], experiments: Sequence[tuple[str, ...]], where: str)
     if tracking is None:
         log.warning(
             "MLflow is a file on this machine, which workers elsewhere cannot reach; show an "
-            "experiment with: dvc exp apply NAME && coattail sync"
+            "experiment with: dvc exp apply NAME && coattail experiment sync"
         )
     return [
         Task(name, overrides, *shared, remote, cache, tracking)
@@ -200,7 +200,7 @@ FETCH = "import sys; from dvc.repo import Repo; Repo('.').fetch(revs=sys.argv[1:
 """`dvc fetch` of one commit, which the command cannot do; `dvc exp apply` needs the files."""
 
 DELIVER = "from coattail.tracking import delivery, store; delivery.deliver(store.open_store)"
-"""`coattail sync` without the results, which are not there."""
+"""`coattail experiment sync` without the results, which are not there."""
 
 
 def receive(result: Finished, fetch: bool) -> None:

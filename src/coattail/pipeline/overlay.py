@@ -176,7 +176,7 @@ def use(name: str, data: str | None, own: Own | None = None) -> str:
 
 
 def describe() -> list[tuple[str, str]]:
-    """Name and first line of every overlay, for `coattail datasets`."""
+    """Name and first line of every overlay, for `coattail data list`."""
     rows = []
     for name, path in available().items():
         section = read_yaml(path).get("dataset")

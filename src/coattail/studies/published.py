@@ -58,11 +58,15 @@ def of_row(study: StudyParams, row: str, metric: str, path: Path = FILE) -> floa
     figures = read(path)
     for table in study.tables:
         for spelling in spellings(metric):
-            key = (study.paper, table, study.paper_dataset, source.method)
-            found = figures.get((*key, spelling))
-            gain = figures.get((*key, f"gain {spelling}")) if source.plus_gain else 0.0
-            if found is not None and gain is not None:
-                return round(found + gain, 2)
+            place = (study.paper, table, study.paper_dataset)
+            found = figures.get((*place, source.method, spelling))
+            more = figures.get((*place, source.method, f"gain {spelling}"))
+            if source.plus_gain:
+                found = None if found is None or more is None else round(found + more, 2)
+            if found is None and source.also is not None:
+                found = figures.get((*place, source.also, spelling))
+            if found is not None:
+                return found
     return None
 
 
@@ -83,5 +87,6 @@ def check(study: StudyParams, path: Path = FILE) -> list[str]:
         f"rows.{name}.published.method: {study.paper}, tables {', '.join(study.tables)} of "
         f"{study.paper_dataset} have no {row.published.method!r}; there is {sorted(known)}"
         for name, row in study.rows.items()
-        if row.published is not None and row.published.method not in known
+        if row.published is not None
+        and not {row.published.method, row.published.also or row.published.method} <= known
     ]

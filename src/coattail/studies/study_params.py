@@ -26,6 +26,7 @@ class PublishedAs(Params):
     """Where a row's figures stand in the paper."""
 
     method: str = Field(description="the row's name in studies/published.csv")
+    also: str | None = Field(None, description="its name in the paper's other tables")
     plus_gain: bool = Field(
         False, description="the paper prints a base and gains: this row is the base plus the gain"
     )

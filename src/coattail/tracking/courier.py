@@ -2,7 +2,7 @@
 
 One per project and store. A stage calls it; it loads MLflow once, shows what the stages leave as
 they leave it, and goes when nothing has come for a while. Whatever ends it early loses nothing: the
-outbox keeps what is not shown, for the next courier, publish or `coattail sync`.
+outbox keeps what is not shown, for the next courier, publish or `coattail experiment sync`.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def is_alive(live: Path) -> bool:
 
 
 def waiting() -> list[Path]:
-    """Runs that only a courier or `coattail sync` can show now."""
+    """Runs that only a courier or `coattail experiment sync` can show now."""
     return ended() + [path for path in running() if not is_alive(path)]
 
 

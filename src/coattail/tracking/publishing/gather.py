@@ -133,7 +133,7 @@ def contents(shown: Shown, data: Path = DATA) -> str:
 def show(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")) -> str:
     """Show the results in MLflow and return what data/published.json holds.
 
-    If the store is away, say so and leave it to `coattail sync`.
+    If the store is away, say so and leave it to `coattail experiment sync`.
     """
     # First, since the journal then knows where every stage is shown.
     away = _outage_of(lambda: delivery.deliver(open_store))
@@ -144,7 +144,9 @@ def show(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")) 
     away = away or _outage_of(lambda: facts.update(publish(open_store(shown.dataset), shown)))
     if away:
         log.warning("publish: not shown in MLflow (%s)", away)
-        log.warning("publish: the results are complete; show them later with: coattail sync")
+        log.warning(
+            "publish: the results are complete; show them later with: coattail experiment sync"
+        )
     journal.keep_publication(shown.result, facts)
     log.info("publish: champion: %s", shown.reason)
     for warning in shown.warnings:

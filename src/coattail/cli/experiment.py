@@ -1,4 +1,4 @@
-"""Commands for people who share results: lineage, queue, import-runs, export, open."""
+"""`coattail experiment ...`: run many, show those made elsewhere, hand one over."""
 
 from __future__ import annotations
 
@@ -8,46 +8,15 @@ from typing import TextIO
 
 import click
 
-
-@click.command()
-@click.argument("model", required=False)
-@click.option("--commit", metavar="REV", help="Models that a commit made.")
-@click.option("--data", metavar="MD5", help="Models made from data or outputs with this md5.")
-@click.option("--stage", metavar="STAGE", help="Models that a stage made (address or run id).")
-@click.option("--params", is_flag=True, help="Show all params too.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-def lineage(
-    model: str | None,
-    commit: str | None,
-    data: str | None,
-    stage: str | None,
-    params: bool,
-    as_json: bool,
-) -> None:
-    """Show what made MODEL: commit, data, stages, machines; or which models something made.
-
-    MODEL is a registered model (name, name@alias or name/version), a candidate or a run id.
-    """
-    from coattail.experiments import lineage as of
-
-    given = [value for value in (model, commit, data, stage) if value]
-    if len(given) != 1:
-        raise click.UsageError("name a MODEL, or give one of --commit, --data, --stage")
-    if model:
-        one = of.of_model(model)
-        click.echo(one.json() if as_json else of.text(one, params))
-        return
-    if commit:
-        found = of.of_commit(commit)
-    else:
-        found = of.of_data(data) if data else of.of_stage(str(stage))
-    if as_json:
-        click.echo(f"[{','.join(one.json() for one in found)}]")
-    else:
-        click.echo(of.table(found) if found else "no model here was made by it")
+from coattail.cli.contents import Group
 
 
-@click.command()
+@click.group(cls=Group)
+def experiment() -> None:
+    """Run many experiments, take in or hand over finished ones."""
+
+
+@experiment.command(example="coattail experiment queue --on pool:2 -S train_linear.dismec.C=0.3,1")
 @click.option(
     "-S", "--set", "sets", multiple=True, metavar="KEY=VALUES", help="Params; commas make a grid."
 )
@@ -60,7 +29,10 @@ def lineage(
 )
 @click.option("--name", help="Call the experiments NAME-1, NAME-2, ...")
 def queue(sets: tuple[str, ...], file: TextIO | None, on: str, name: str | None) -> None:
-    """Run many experiments, each in a clone of its own, here or on a Dask cluster."""
+    """Run many experiments, here or on a Dask cluster.
+
+    Each runs in a clone of its own.
+    """
     from coattail.experiments import queue as queueing
 
     wanted = queueing.grid(sets) if sets else []
@@ -78,13 +50,16 @@ def queue(sets: tuple[str, ...], file: TextIO | None, on: str, name: str | None)
         else:
             click.echo(f"done    {title}  ({result.seconds:.0f} s on {result.host})")
             if not result.shown:
-                remedy = f"dvc exp apply {title} && coattail sync"
+                remedy = f"dvc exp apply {title} && coattail experiment sync"
                 click.echo(f"        MLflow did not take its results; show them with: {remedy}")
     click.echo("compare them: dvc exp show --only-changed")
     sys.exit(1 if failed else 0)
 
 
-@click.command("import-runs")
+@experiment.command(
+    "import-runs",
+    example="coattail experiment import-runs http://old-server:5000 tagging --map p1=p_at_1*100",
+)
 @click.argument("uri")
 @click.argument("experiment")
 @click.option(
@@ -96,7 +71,10 @@ def queue(sets: tuple[str, ...], file: TextIO | None, on: str, name: str | None)
 )
 @click.option("--into", help="Experiment to import into; the dataset's if not given.")
 def import_runs(uri: str, experiment: str, mapping: tuple[str, ...], into: str | None) -> None:
-    """Take the finished runs of EXPERIMENT in another MLflow store (URI) in, for comparison."""
+    """Take in the runs of another MLflow store, to compare.
+
+    Takes the finished runs of EXPERIMENT in the store at URI.
+    """
     from coattail.tracking import import_runs as importing
     from coattail.tracking.store import dataset_name, open_store
 
@@ -105,12 +83,15 @@ def import_runs(uri: str, experiment: str, mapping: tuple[str, ...], into: str |
     click.echo(f"imported {new} runs of {experiment}" + (f"; {old} were here already" * bool(old)))
 
 
-@click.command()
+@experiment.command(example="coattail experiment export big.tar HEAD~1")
 @click.argument("archive", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("revision", required=False)
 @click.option("--without", multiple=True, metavar="PATH", help="Leave an output out: data/raw.")
 def export(archive: Path, revision: str | None, without: tuple[str, ...]) -> None:
-    """Write an experiment or git REVISION (else the workspace) with all its data to ARCHIVE."""
+    """Write a REVISION with all its data to ARCHIVE.
+
+    REVISION is a git revision or the name of an experiment; the workspace if not given.
+    """
     from coattail.experiments.exchange import export as write
 
     done = write(archive, revision, without)
@@ -118,21 +99,29 @@ def export(archive: Path, revision: str | None, without: tuple[str, ...]) -> Non
         f"{archive}: {done.name} at {done.commit[:10]}, {done.objects} objects, "
         f"{done.runs} MLflow runs, {done.size / 2**20:.1f} MiB"
     )
-    click.echo(f"open it elsewhere with: coattail open {archive.name} FOLDER")
+    click.echo(f"open it elsewhere with: coattail experiment open {archive.name} FOLDER")
 
 
-@click.command("open")
+@experiment.command("open", example="coattail experiment open big.tar project")
 @click.argument("archive", type=click.Path(path_type=Path))
 @click.argument("folder", type=click.Path(path_type=Path))
 def open_archive(archive: Path, folder: Path) -> None:
-    """Unpack an exported ARCHIVE into FOLDER as a working project, without any remote."""
+    """Unpack an exported ARCHIVE into FOLDER.
+
+    FOLDER becomes a working project that needs no remote.
+    """
     from coattail.experiments.exchange import open_archive as unpack
 
     manifest = unpack(archive, folder)
     click.echo(f"{folder}: {manifest['name']} at {manifest['commit'][:10]}")
     if manifest["without"]:
         click.echo(f"left out: {', '.join(manifest['without'])}; use dvc repro --allow-missing")
-    click.echo(f"now: cd {folder} && coattail leaderboard && coattail sync")
+    click.echo(f"now: cd {folder} && coattail leaderboard && coattail experiment sync")
 
 
-COMMANDS = (lineage, queue, import_runs, export, open_archive)
+@experiment.command(example="coattail experiment sync")
+def sync() -> None:
+    """Show results of a cache or a colleague in MLflow too."""
+    from coattail.tracking.publishing.gather import sync as synchronise
+
+    click.echo(synchronise())
