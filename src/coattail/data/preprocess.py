@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coattail.arrays import save_csr, save_ragged
-from coattail.data import corpus, dataset_plots
+from coattail.data import corpus, dataset_plots, expected
 from coattail.data.corpus import Corpus, PreprocessParams
 from coattail.data.formats.word_vectors import read_vectors
 from coattail.data.text import TOKENIZER
@@ -52,6 +52,8 @@ def prepare(
             np.save(folder / "tokens" / "vectors.npy", vectors)
             stats["words_with_vector"] = found
         (folder / "stats.json").write_text(json.dumps(stats, indent=2) + "\n", encoding="utf-8")
+    for difference in expected.differing(manifest.get("expect", {}), stats):
+        log.warning("%s is not the set that its entry describes: %s", manifest["name"], difference)
     if stats["labels_only_in_test"]:
         log.warning(
             "%s of %s labels occur in test only: no model can learn them, and metrics count them",
