@@ -112,7 +112,7 @@ def load(path: Path) -> Outcome:
         )
     except FileNotFoundError:
         raise DataError(f"{path} is missing; coattail study run {path.stem} makes it") from None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(
             f"{path} is not the outcome of a study ({error!r}); take it from git, or run it again"
         ) from None
