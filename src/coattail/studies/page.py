@@ -40,19 +40,31 @@ def pages() -> dict[Path, str]:
     return found
 
 
+def differing() -> list[Path]:
+    """Files that are not as they would be written, those that no study has any more first."""
+    wanted = pages()
+    gone = [path for path in _there() if path not in wanted]
+    return gone + [
+        path
+        for path, content in wanted.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != content
+    ]
+
+
 def write() -> list[Path]:
     """Write what differs and remove pages of studies that are gone; return what was touched."""
-    wanted, touched = pages(), []
-    for path in sorted(FOLDER.glob("*")):
-        if path not in wanted and path.suffix in (".md", ".svg"):
+    wanted, touched = pages(), differing()
+    for path in touched:
+        if path not in wanted:
             path.unlink()
-            touched.append(path)
-    for path, content in wanted.items():
-        if not path.exists() or path.read_text(encoding="utf-8") != content:
-            with atomic_file(path) as temporary:
-                temporary.write_text(content, encoding="utf-8")
-            touched.append(path)
+            continue
+        with atomic_file(path) as temporary:
+            temporary.write_text(wanted[path], encoding="utf-8")
     return touched
+
+
+def _there() -> list[Path]:
+    return [path for path in sorted(FOLDER.glob("*")) if path.suffix in (".md", ".svg")]
 
 
 def text(one: Standing) -> str:
