@@ -111,22 +111,22 @@ def test_published_figures_are_found_however_a_paper_spells_them() -> None:
 
 def test_a_row_that_the_paper_prints_as_a_gain_is_base_plus_gain() -> None:
     row = {"method": "Bonsai", "plus_gain": True, "also": "Bonsai + ReRank"}
-    one = study(
-        paper="ReRank", tables=["2", "5"], paper_dataset="EUR-Lex", rows__pw__published=row
-    )
+    one = study(paper="ReRank", tables=["2", "5"], paper_dataset="EUR-Lex", rows__pw__published=row)
     assert published.of_row(one, "pw", "psp_at_1") == 45.06  # 36.91 + 8.15
     assert published.of_row(one, "pw", "p_at_1") == 81.46  # of the other table, under its name
     assert published.check(one) == []
 
 
 def test_a_method_that_the_tables_do_not_have_is_refused() -> None:
-    assert "no 'DiSMEC PPW'" in published.check(study(rows__pw__published={"method": "DiSMEC PPW"}))[0]
+    assert (
+        "no 'DiSMEC PPW'" in published.check(study(rows__pw__published={"method": "DiSMEC PPW"}))[0]
+    )
 
 
 def test_a_broken_list_of_figures_is_refused_by_line(tmp_path: Path) -> None:
     path = tmp_path / "published.csv"
     path.write_text("paper,table,dataset,method,metric,value\nPW,3,E,D,P@1,high\n")
-    with pytest.raises(DataError, match="published.csv:2: got value 'high'"):
+    with pytest.raises(DataError, match=r"published\.csv:2: got value 'high'"):
         published.read(path)
     path.with_name("other.csv").write_text("paper,value\nPW,1\n")
     with pytest.raises(DataError, match="got columns"):
@@ -153,8 +153,8 @@ def test_params_of_study_and_row_come_after_the_presets() -> None:
     assert content["train_linear"]["dismec-pw"]["C"] == 2.0
     assert content["train_linear"]["dismec-pw"]["weighting"] == "pw"  # the rest stays
     assert content["preprocess"] == {"min_df": 4}
+    bad = study(rows__pw__params={"train_linear": {"dismec-pw": {"CC": 2.0}}})
     with pytest.raises(ConfigError, match="unknown parameter"):
-        bad = study(rows__pw__params={"train_linear": {"dismec-pw": {"CC": 2.0}}})
         resolve.params_of(bad, "pw", 0, Sources("demo"))
     with pytest.raises(ConfigError, match="no candidate 'nobody'"):
         resolve.params_of(study(rows__pw__candidate="nobody"), "pw", 0, Sources("demo"))

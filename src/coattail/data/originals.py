@@ -1,8 +1,7 @@
-"""Originals in the forms of their publishers: one JSON file per act, SGML, rows and lists of rows."""
+"""Originals in the forms of their publishers: JSON files per act, SGML, rows and lists of rows."""
 
 from __future__ import annotations
 
-import html
 import json
 import lzma
 import re
@@ -104,9 +103,15 @@ def _stories(path: Path) -> Iterator[tuple[datetime, Document]]:
         if not topics or not body:
             continue
         said = f"{_between(story, 'TITLE')}\n{body}"
-        tidy = "\n".join(re.sub(r" +", " ", line) for line in html.unescape(said).split("\n"))
+        tidy = re.sub(r" +", " ", _characters(said))
         date = datetime.strptime(_between(story, "DATE").split()[0], "%d-%b-%Y")
         yield date, {"id": number, "text": tidy.strip(), "labels": sorted(set(topics))}
+
+
+def _characters(text: str) -> str:
+    """What SGML writes as references; the collection has control characters, which HTML drops."""
+    text = re.sub(r"&#(\d+);", lambda found: chr(int(found[1])), text)
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 def _between(story: str, tag: str) -> str:

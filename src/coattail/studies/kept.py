@@ -32,7 +32,7 @@ class Ran:
     """A row at one seed."""
 
     params: str
-    commit: str
+    code: str
     ranking: str
     data: str
     texts: dict[str, int]
@@ -72,7 +72,7 @@ class Kept:
 
 
 def look(
-    study: StudyParams, row: str, content: Content, commit: str, data: Path
+    study: StudyParams, row: str, content: Content, code: str, data: Path
 ) -> tuple[Ran, dict[str, Ratio]]:
     """Judge the ranking of a row that stands in ``data``."""
     one = candidates(content)[study.rows[row].candidate]
@@ -82,7 +82,7 @@ def look(
     Y, stats = features.Y("test"), features.stats
     ran = Ran(
         params=resolve.digest(content),
-        commit=commit,
+        code=code,
         ranking=_digest(test.labels, test.scores),
         data=_digest(Y.indptr, Y.indices, features.inverse_propensity),
         texts={split: stats[f"texts_{split}"] for split in ("train", "valid", "test")},

@@ -38,7 +38,8 @@ class Runner:
             name, sources.dataset if sources.dataset != study.dataset else None
         )
         self.label = self.path.stem
-        self.runs = StudyRuns(self.label, sources.dataset)
+        facts = {"title": study.title, "paper": study.paper, "seeds": list(study.seeds)}
+        self.runs = StudyRuns(self.label, sources.dataset, facts)
         self.work = Work(self.label, self.runs.environment)
         self.kept = kept.Kept(self.work.folder / "rows")
 
@@ -46,12 +47,12 @@ class Runner:
         """Run rows; the outcome of all that is there, and what failed."""
         failures: list[str] = []
         try:
-            commit = self.work.prepare()
+            commit, code = self.work.prepare()
             total = len(rows) * len(self.study.seeds)
             with progress(f"study {self.label}", total, "runs") as bar:
                 for row in rows:
                     for seed in self.study.seeds:
-                        failure = self._row(row, seed, commit)
+                        failure = self._row(row, seed, code)
                         failures += [failure] if failure else []
                         bar.advance(1, f"{row}, seed {seed}{': failed' if failure else ''}")
             found = assemble(self.label, self.study, self.sources, self.kept, commit)
@@ -64,17 +65,17 @@ class Runner:
         self.runs.end("FAILED" if failures else "FINISHED", shown)
         return found, failures
 
-    def _row(self, row: str, seed: int, commit: str) -> str | None:
+    def _row(self, row: str, seed: int, code: str) -> str | None:
         """Run a row at one seed unless that is done; the reason if it failed."""
         content = resolve.params_of(self.study, row, seed, self.sources)
         there = self.kept.ran(row, seed)
-        if there is not None and (there.params, there.commit) == (resolve.digest(content), commit):
+        if there is not None and (there.params, there.code) == (resolve.digest(content), code):
             return None
         candidate = candidates(content)[self.study.rows[row].candidate]
         log.info("study %s: row %s, seed %d: %s", self.label, row, seed, candidate.address)
         try:
             self.work.run(content, candidate.address)
-            ran, ratios = kept.look(self.study, row, content, commit, self.work.clone / "data")
+            ran, ratios = kept.look(self.study, row, content, code, self.work.clone / "data")
         except (RowError, DataError) as error:
             log.warning("study %s: row %s, seed %d failed: %s", self.label, row, seed, error)
             return f"row {row}, seed {seed}: {error}"

@@ -7,6 +7,7 @@ bear a commit.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -37,8 +38,8 @@ class Work:
         self.clone = self.folder / "clone"
         self._environment = environment
 
-    def prepare(self) -> str:
-        """Bring the clone to HEAD; return the commit."""
+    def prepare(self) -> tuple[str, str]:
+        """Bring the clone to HEAD; return the commit and a digest of the code in it."""
         self._end_leftovers()
         edits = [line[3:] for line in git("status", "--porcelain", "--", *_CODE).splitlines()]
         if edits:
@@ -57,7 +58,8 @@ class Work:
         cache = self._said("dvc", "cache", "dir", at=Path.cwd())
         if not (self.clone / ".dvc" / "config.local").exists():
             self._said("dvc", "cache", "dir", "--local", cache, at=self.clone)
-        return commit
+        trees = [git("rev-parse", f"HEAD:{name}") for name in _CODE]
+        return commit, hashlib.sha256(" ".join(trees).encode()).hexdigest()[:16]
 
     def run(self, content: dict[str, Any], address: str) -> None:
         """Run a stage, and all before it, under these params; done ones come from the cache."""

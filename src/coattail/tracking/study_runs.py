@@ -18,22 +18,22 @@ KIND = "study row"
 class StudyRuns:
     """The runs of one study. A store that is away stops nothing: studies/*.json has the results."""
 
-    def __init__(self, study: str, dataset: str) -> None:
+    def __init__(self, study: str, dataset: str, facts: Mapping[str, Any]) -> None:
         self.name, self.commit = f"study-{study}", git("rev-parse", "HEAD") or "none"
         self._tags = made_now(dataset) | {"study": study, "dvc.stage": "coattail study run"}
         self._store = self._try(lambda: Store(dataset))
-        self._parent = self._try(self._open)
+        self._parent = self._try(lambda: self._open(facts))
 
     @property
     def environment(self) -> dict[str, str]:
         """What puts the stages of a row under the parent: a study is an experiment by name."""
         return {"DVC_EXP_NAME": self.name, "DVC_EXP_BASELINE_REV": self.commit}
 
-    def _open(self) -> str | None:
+    def _open(self, facts: Mapping[str, Any]) -> str | None:
         if self._store is None:
             return None
         key = experiment_key(self.name, self.commit)
-        return self._store.parent(self._tags | {"dvc.experiment": self.name}, {}, key)
+        return self._store.parent(self._tags | {"dvc.experiment": self.name}, dict(facts), key)
 
     def row(self, name: str, params: Mapping[str, Any], figures: Mapping[str, float]) -> None:
         """Show a row that is done, at one seed."""
