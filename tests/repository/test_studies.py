@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coattail.studies import current, page, running, study_params
+from coattail.studies import current, running, study_pages, study_params
 from coattail.studies.resolve import Sources
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ def test_a_study_can_be_run(name: str) -> None:
 
 def test_pages_and_verdicts_are_those_of_the_figures() -> None:
     """A changed claim, a rerun and an edit by hand all show here; the remedy is one command."""
-    differing = page.differing()
+    differing = study_pages.differing()
     assert not differing, f"coattail study write makes {', '.join(map(str, differing))}"
 
 
@@ -42,19 +42,19 @@ def test_an_edited_page_a_changed_claim_and_a_stray_page_differ(
 ) -> None:
     for name in READ:
         (shutil.copytree if Path(name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
-    shutil.copytree(page.FOLDER, tmp_path / page.FOLDER)
+    shutil.copytree(study_pages.FOLDER, tmp_path / study_pages.FOLDER)
     monkeypatch.chdir(tmp_path)
-    assert not page.differing()
+    assert not study_pages.differing()
     label = next(one.label for one in current.every() if one.found is not None)
-    edited = page.FOLDER / f"{label}.md"
+    edited = study_pages.FOLDER / f"{label}.md"
     before = edited.read_text(encoding="utf-8")
     edited.write_text(before.replace("holds", "holds for certain", 1), encoding="utf-8")
-    stray = page.FOLDER / "gone.md"
+    stray = study_pages.FOLDER / "gone.md"
     stray.write_text("# A study that is no more\n")
-    assert page.differing() == [stray, edited]
-    assert set(page.write()) == {stray, edited}
+    assert study_pages.differing() == [stray, edited]
+    assert set(study_pages.write()) == {stray, edited}
     assert edited.read_text(encoding="utf-8") == before
     claims = Path("studies", f"{label}.yaml")
     text = claims.read_text(encoding="utf-8")
     claims.write_text(text.replace("judged: rises", "judged: falls", 1), encoding="utf-8")
-    assert set(page.differing()) == {edited, page.FOLDER / "README.md"}
+    assert set(study_pages.differing()) == {edited, study_pages.FOLDER / "README.md"}

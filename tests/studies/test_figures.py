@@ -15,7 +15,7 @@ from coattail.errors import ConfigError, DataError
 from coattail.evaluation.metrics import Ratio
 from coattail.studies import figures, outcome
 from coattail.studies.figures import Figure, RowJudge
-from coattail.studies.outcome import Circumstances, Outcome
+from coattail.studies.outcome import StudyOutcome, StudyRan
 from tests.evaluation.test_scoring import N_LABELS, world
 from tests.studies.test_verdicts import found
 
@@ -74,12 +74,12 @@ def test_changes_of_equal_rows_are_zero() -> None:
 # --- the outcome on disk -------------------------------------------------------------------------
 
 
-def example(processor: str = "p") -> Outcome:
+def example(processor: str = "p") -> StudyOutcome:
     one = found((2.0, 1.0, 3.0))
     none = {"psp_at_1": Figure(math.nan, 0.0, math.nan, math.nan)}
     rows = one.rows | {"none": dataclasses.replace(one.rows["none"], figures=none)}
-    return Outcome(
-        "s", dataclasses.replace(one, rows=rows), Circumstances("c", processor, {"pw": [1.5, None]})
+    return StudyOutcome(
+        "s", dataclasses.replace(one, rows=rows), StudyRan("c", processor, {"pw": [1.5, None]})
     )
 
 

@@ -52,6 +52,9 @@ class Group(click.Group):
         known = self.get_command(ctx, args[0]) is not None
         if not known and not args[0].startswith("-") and not ctx.resilient_parsing:
             meant = close_names(args[0], ctx.find_root().command)
+            own = difflib.get_close_matches(args[0], self.commands, n=1)
+            if own and ctx.parent is not None:  # what stands here is meant before its namesakes
+                meant = [f"{ctx.info_name} {own[0]}"]
             hint = f" Did you mean {' or '.join(f'`coattail {name}`' for name in meant)}?"
             ctx.fail(f"No such command {args[0]!r}.{hint * bool(meant)}")
         return super().resolve_command(ctx, args)

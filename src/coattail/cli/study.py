@@ -13,15 +13,15 @@ from coattail.cli.contents import Group
 
 @click.group(cls=Group)
 def study() -> None:
-    """Run tables of the papers here and judge their claims (docs/how-to/studies.md)."""
+    """Run the papers' tables here, judge their claims."""
 
 
 @study.command("list", example="coattail study list")
 def list_studies() -> None:
     """List all studies, which of their rows are there, and the verdicts."""
-    from coattail.studies import page
+    from coattail.studies import study_pages
 
-    click.echo(page.listing(), nl=False)
+    click.echo(study_pages.listing(), nl=False)
 
 
 @study.command(example="coattail study run pw-table3-bibtex --data FOLDER")
@@ -39,7 +39,7 @@ def run(name: str, data: tuple[str, ...], rows: tuple[str, ...]) -> None:
     Rows run in a clone of HEAD that shares the project's DVC cache. The figures go to
     studies/NAME.json, `coattail study write` makes pages of them.
     """
-    from coattail.studies import page, running
+    from coattail.studies import running, study_pages
 
     logging.getLogger("coattail").setLevel(logging.INFO)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -48,7 +48,7 @@ def run(name: str, data: tuple[str, ...], rows: tuple[str, ...]) -> None:
     except KeyboardInterrupt:
         click.echo("interrupted; the same command goes on from here", err=True)
         sys.exit(130)
-    click.echo(page.terminal(found.study), nl=False)
+    click.echo(study_pages.terminal(found.study), nl=False)
     for failure in failures:
         click.echo(f"error: {failure}", err=True)
     sys.exit(1 if failures else 0)
@@ -58,15 +58,15 @@ def run(name: str, data: tuple[str, ...], rows: tuple[str, ...]) -> None:
 @click.argument("name")
 def show(name: str) -> None:
     """Print the table of NAME: the paper's figures, ours, gains beside gains, verdicts."""
-    from coattail.studies import page
+    from coattail.studies import study_pages
 
-    click.echo(page.terminal(name), nl=False)
+    click.echo(study_pages.terminal(name), nl=False)
 
 
 @study.command(example="coattail study write")
 def write() -> None:
     """Write docs/results/studies from studies/*.json."""
-    from coattail.studies import page
+    from coattail.studies import study_pages
 
-    for path in page.write():
+    for path in study_pages.write():
         click.echo(f"wrote {path}")

@@ -14,12 +14,14 @@ from coattail.evaluation.metrics import CHANGES
 from coattail.studies import figures, resolve
 from coattail.studies.figures import Draws, Figure
 from coattail.studies.kept import Kept, Ran
-from coattail.studies.outcome import Circumstances, Found, Outcome, RowFound, pair
+from coattail.studies.outcome import Found, RowFound, StudyOutcome, StudyRan, pair
 from coattail.studies.resolve import Sources
 from coattail.studies.study_params import StudyParams
 
 
-def assemble(label: str, study: StudyParams, sources: Sources, kept: Kept, commit: str) -> Outcome:
+def assemble(
+    label: str, study: StudyParams, sources: Sources, kept: Kept, commit: str
+) -> StudyOutcome:
     """All that is finished under today's params; a row without all its seeds is missing."""
     done = _done(study, sources, kept)
     if not done:
@@ -54,7 +56,7 @@ def assemble(label: str, study: StudyParams, sources: Sources, kept: Kept, commi
         },
     )
     seconds = {row: [one.cpu_seconds for one in runs] for row, runs in done.items()}
-    return Outcome(label, found, Circumstances(commit, processor.name(), seconds))
+    return StudyOutcome(label, found, StudyRan(commit, processor.name(), seconds))
 
 
 def _done(study: StudyParams, sources: Sources, kept: Kept) -> dict[str, list[Ran]]:

@@ -7,7 +7,7 @@ import math
 from coattail.evaluation.metrics import CHANGES
 from coattail.evaluation.statements import title
 from coattail.studies import published
-from coattail.studies.current import Standing
+from coattail.studies.current import StudyStanding
 from coattail.studies.figures import Figure
 
 Table = list[list[str]]
@@ -20,7 +20,7 @@ def heading(metric: str) -> str:
     return NAMES.get(metric) or title(metric)
 
 
-def figures(one: Standing) -> Table:
+def figures(one: StudyStanding) -> Table:
     """Every row: ours with spread over seeds and interval, the paper's below."""
     table = [["", *(heading(metric) for metric in one.study.columns), "processor s"]]
     for row, params in one.study.rows.items():
@@ -36,7 +36,7 @@ def figures(one: Standing) -> Table:
     return table
 
 
-def gains(one: Standing) -> Table:
+def gains(one: StudyStanding) -> Table:
     """Every row against its control: our difference with its interval, the paper's beside."""
     metrics = [metric for metric in one.study.columns if metric not in CHANGES]
     table = [["gain", *(heading(metric) for metric in metrics)]]
@@ -50,7 +50,7 @@ def gains(one: Standing) -> Table:
     return table
 
 
-def claims(one: Standing) -> Table:
+def claims(one: StudyStanding) -> Table:
     table = [["claim", "verdict", "because"]]
     for claim, verdict in zip(one.study.claims, one.verdicts, strict=True):
         table.append([claim.says, verdict.word, verdict.why])

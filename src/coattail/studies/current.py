@@ -9,20 +9,20 @@ from pathlib import Path
 
 from coattail.studies import outcome, published, resolve, study_params, verdicts
 from coattail.studies.figures import Figure
-from coattail.studies.outcome import Circumstances, Found, pair
+from coattail.studies.outcome import Found, StudyRan, pair
 from coattail.studies.resolve import Sources
 from coattail.studies.study_params import FOLDER, StudyParams
 from coattail.studies.verdicts import Verdict
 
 
 @dataclass(frozen=True)
-class Standing:
+class StudyStanding:
     """One study (or one on another dataset than its own) as it stands."""
 
     label: str
     study: StudyParams
     found: Found | None  # None: never run
-    circumstances: Circumstances | None
+    circumstances: StudyRan | None
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
@@ -57,18 +57,18 @@ class Standing:
         return published.of_row(self.study, row, metric)
 
 
-def standing(label: str, folder: Path = FOLDER) -> Standing:
+def standing(label: str, folder: Path = FOLDER) -> StudyStanding:
     """By ``name``, or ``name@dataset`` for what was run on another dataset."""
     name, _, dataset = label.partition("@")
     study = study_params.load(name, folder)
     path = outcome.place(name, dataset or None, folder)
     if not path.exists():
-        return Standing(label, study, None, None)
+        return StudyStanding(label, study, None, None)
     found = outcome.load(path)
-    return Standing(label, study, _current(study, found.found), found.circumstances)
+    return StudyStanding(label, study, _current(study, found.found), found.circumstances)
 
 
-def every(folder: Path = FOLDER) -> Iterator[Standing]:
+def every(folder: Path = FOLDER) -> Iterator[StudyStanding]:
     """All studies, each followed by its runs on other datasets."""
     for name in study_params.names(folder):
         yield standing(name, folder)

@@ -49,7 +49,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class StudyRan:
     """Of the run that made the file."""
 
     commit: str
@@ -58,10 +58,10 @@ class Circumstances:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StudyOutcome:
     study: str
     found: Found
-    circumstances: Circumstances
+    circumstances: StudyRan
 
     def text(self) -> str:
         """JSON with one line per figure; NaN is null."""
@@ -83,7 +83,7 @@ def place(name: str, dataset: str | None = None, folder: Path = FOLDER) -> Path:
     return folder / (f"{name}@{dataset}.json" if dataset else f"{name}.json")
 
 
-def save(outcome: Outcome, path: Path) -> bool:
+def save(outcome: StudyOutcome, path: Path) -> bool:
     """Write the file unless it holds the same findings; whether it was written."""
     if path.exists() and _same(load(path), outcome):
         return False
@@ -92,11 +92,11 @@ def save(outcome: Outcome, path: Path) -> bool:
     return True
 
 
-def _same(one: Outcome, other: Outcome) -> bool:
+def _same(one: StudyOutcome, other: StudyOutcome) -> bool:
     return bool(_plain(asdict(one.found)) == _plain(asdict(other.found)))
 
 
-def load(path: Path) -> Outcome:
+def load(path: Path) -> StudyOutcome:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         found = content["found"]
@@ -105,10 +105,10 @@ def load(path: Path) -> Outcome:
             for name, row in found["rows"].items()
         }
         differences = {name: _figures(one) for name, one in found["differences"].items()}
-        return Outcome(
+        return StudyOutcome(
             content["study"],
             Found(**found | {"rows": rows, "differences": differences}),
-            Circumstances(**content["circumstances"]),
+            StudyRan(**content["circumstances"]),
         )
     except FileNotFoundError:
         raise DataError(f"{path} is missing; coattail study run {path.stem} makes it") from None

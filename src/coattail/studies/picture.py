@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from coattail.studies import published
 from coattail.studies.cells import heading
-from coattail.studies.current import Standing
+from coattail.studies.current import StudyStanding
 from coattail.studies.figures import Figure
 
 LEFT, WIDTH, LINE, TOP = 330, 460, 20, 46
@@ -24,7 +24,7 @@ class Mark(NamedTuple):
     paper: float | None
 
 
-def draw(one: Standing) -> str | None:
+def draw(one: StudyStanding) -> str | None:
     """SVG; None where nothing was compared."""
     groups = [(f"{_title(one, row)} over {_title(one, against)}", _marks(one, row, against, found))
               for row, against, found in one.gains]  # fmt: skip
@@ -70,12 +70,12 @@ class _Scale(NamedTuple):
         return [tick for tick in ticks if self.low <= tick <= self.high]
 
 
-def _marks(one: Standing, row: str, against: str, found: dict[str, Figure]) -> list[Mark]:
+def _marks(one: StudyStanding, row: str, against: str, found: dict[str, Figure]) -> list[Mark]:
     metrics = [m for m in one.study.columns if m in found and not math.isnan(found[m].value)]
     return [Mark(heading(m), found[m], published.gain(one.study, row, against, m)) for m in metrics]
 
 
-def _title(one: Standing, row: str) -> str:
+def _title(one: StudyStanding, row: str) -> str:
     return one.study.rows[row].title
 
 

@@ -78,7 +78,7 @@ def _base(sources: Sources) -> Content:
     path = overlay.find(sources.dataset)
     entry = read_yaml(path)
     if "dataset" not in entry:
-        raise ConfigError(f"{sources.dataset} is no dataset; coattail datasets lists them")
+        raise ConfigError(f"{sources.dataset} is no dataset; coattail data list shows all")
     content["dataset"] = deepcopy(entry["dataset"])
     content["take_in"] = {}
     folder = sources.of(sources.dataset)

@@ -17,7 +17,7 @@ from coattail.pipeline.stage_result import flatten
 from coattail.progress import progress
 from coattail.studies import figures, kept, outcome, published, resolve, study_params, verdicts
 from coattail.studies.assemble import assemble
-from coattail.studies.outcome import Outcome
+from coattail.studies.outcome import StudyOutcome
 from coattail.studies.resolve import Sources
 from coattail.studies.study_params import StudyParams
 from coattail.studies.work import FOLDER, RowError, Work
@@ -43,7 +43,7 @@ class Runner:
         self.work = Work(self.label, self.runs.environment)
         self.kept = kept.Kept(self.work.folder / "rows")
 
-    def run(self, rows: Sequence[str]) -> tuple[Outcome, list[str]]:
+    def run(self, rows: Sequence[str]) -> tuple[StudyOutcome, list[str]]:
         """Run rows; the outcome of all that is there, and what failed."""
         failures: list[str] = []
         try:
@@ -100,7 +100,9 @@ def check(study: StudyParams, sources: Sources) -> None:
     resolve.check(study, sources)
 
 
-def run(name: str, data: Sequence[str] = (), only: Sequence[str] = ()) -> tuple[Outcome, list[str]]:
+def run(
+    name: str, data: Sequence[str] = (), only: Sequence[str] = ()
+) -> tuple[StudyOutcome, list[str]]:
     """Run a study; one process at a time."""
     study = study_params.load(name)
     unknown = [row for row in only if row not in study.rows]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from coattail.files import atomic_file
 from coattail.studies import cells, current, picture, study_params
-from coattail.studies.current import Standing
+from coattail.studies.current import StudyStanding
 
 FOLDER = Path("docs/results/studies")
 MARK = "<!-- Written by `coattail study write` from studies/: edits here are lost. -->"
@@ -67,13 +67,13 @@ def _there() -> list[Path]:
     return [path for path in sorted(FOLDER.glob("*")) if path.suffix in (".md", ".svg")]
 
 
-def text(one: Standing) -> str:
+def text(one: StudyStanding) -> str:
     """The page of a study."""
     parts = [f"# {one.study.title}", MARK, _setting(one), _claims(one), _figures(one), _made(one)]
     return "\n\n".join(parts) + "\n"
 
 
-def _setting(one: Standing) -> str:
+def _setting(one: StudyStanding) -> str:
     study, found = one.study, one.found
     assert found is not None
     tables = " and ".join(_table(name) for name in study.tables)
@@ -92,11 +92,11 @@ def _table(name: str) -> str:
     return f"Table {name}" if name[:1].isdigit() else name
 
 
-def _claims(one: Standing) -> str:
+def _claims(one: StudyStanding) -> str:
     return f"## Verdicts\n\n{cells.markdown(cells.claims(one)).rstrip()}"
 
 
-def _figures(one: Standing) -> str:
+def _figures(one: StudyStanding) -> str:
     assert one.found is not None
     told = (
         "Mean over the seeds, ± their standard deviation, and the 95 % interval over texts"
@@ -112,7 +112,7 @@ def _figures(one: Standing) -> str:
     return "\n\n".join(parts)
 
 
-def _made(one: Standing) -> str:
+def _made(one: StudyStanding) -> str:
     assert one.circumstances is not None
     name, _, dataset = one.label.partition("@")
     data = f"{dataset}=FOLDER" if dataset else "FOLDER"
@@ -131,7 +131,7 @@ def _made(one: Standing) -> str:
     return "\n\n".join(parts)
 
 
-def summary(standings: list[Standing]) -> str:
+def summary(standings: list[StudyStanding]) -> str:
     """One page: what held and what did not, paper by paper."""
     told = (
         "Every claim below was put to the test on data that can be had here, by a rule that was "
@@ -148,7 +148,7 @@ def summary(standings: list[Standing]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _summary_table(mine: list[Standing]) -> str:
+def _summary_table(mine: list[StudyStanding]) -> str:
     table = [["claim", "verdict", "because", "on", "study"]]
     for one in mine:
         link = f"[{one.label}]({one.label}.md)" if one.found else f"{one.label}, not run yet"
