@@ -12,7 +12,7 @@ from coattail.errors import DataError
 
 @click.group(cls=Group)
 def data() -> None:
-    """See which datasets there are, convert originals, clear what is left over."""
+    """List datasets, convert originals, clear what is left over."""
 
 
 @data.command("list", example="coattail data list")
@@ -31,9 +31,9 @@ def list_datasets() -> None:
 @click.argument("source", metavar="FROM", type=click.Path(path_type=Path))
 @click.argument("target", metavar="TO", type=click.Path(path_type=Path))
 def convert(name: str, source: Path, target: Path) -> None:
-    """Make the files of dataset NAME in the new folder TO from the original in FROM.
+    """Make the files of dataset NAME from its original.
 
-    The note of the entry (conf/dataset/NAME.yaml) says what the original is. Then:
+    FROM is the folder of the original, TO a new one. The note of the entry (conf/dataset/NAME.yaml) says what the original is. Then:
     coattail use NAME --data TO
     """
     from coattail.data import converting

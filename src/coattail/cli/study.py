@@ -18,7 +18,7 @@ def study() -> None:
 
 @study.command("list", example="coattail study list")
 def list_studies() -> None:
-    """List all studies, which of their rows are there, and the verdicts."""
+    """List studies, how much of each is done, the verdicts."""
     from coattail.studies import study_pages
 
     click.echo(study_pages.listing(), nl=False)
@@ -34,9 +34,9 @@ def list_studies() -> None:
 )
 @click.option("--row", "rows", multiple=True, metavar="ROW", help="Only this row (repeatable).")
 def run(name: str, data: tuple[str, ...], rows: tuple[str, ...]) -> None:
-    """Run study NAME; after an interrupt the same command goes on.
+    """Run study NAME, or what is left of it.
 
-    Rows run in a clone of HEAD that shares the project's DVC cache. The figures go to
+    Interrupted or killed, the same command goes on. Rows run in a clone of HEAD that shares the project's DVC cache. The figures go to
     studies/NAME.json, `coattail study write` makes pages of them.
     """
     from coattail.studies import running, study_pages
@@ -57,7 +57,7 @@ def run(name: str, data: tuple[str, ...], rows: tuple[str, ...]) -> None:
 @study.command(example="coattail study show pw-table3-bibtex")
 @click.argument("name")
 def show(name: str) -> None:
-    """Print the table of NAME: the paper's figures, ours, gains beside gains, verdicts."""
+    """Print study NAME: the paper's figures, ours, verdicts."""
     from coattail.studies import study_pages
 
     click.echo(study_pages.terminal(name), nl=False)

@@ -28,12 +28,16 @@ def assemble(
         raise DataError(f"study {label}: no row is finished; run it again")
     first = next(iter(done.values()))[0]
     for row, runs in done.items():
-        if any(one.data != first.data for one in runs):
-            raise DataError(f"row {row} is judged on other test texts than {next(iter(done))}")
+        if any((one.data, one.processor) != (first.data, first.processor) for one in runs):
+            raise DataError(
+                f"row {row} has other test texts, or another `processor` of params.yaml, than "
+                f"{next(iter(done))}; run it again"
+            )
     table = _Table(study, kept, list(done))
     found = Found(
         dataset=sources.dataset,
         data=first.data,
+        processor=first.processor,
         texts=first.texts,
         labels=first.labels,
         labels_per_text=first.labels_per_text,

@@ -33,6 +33,7 @@ class Ran:
 
     params: str
     code: str
+    processor: str  # any, native
     ranking: str
     data: str
     texts: dict[str, int]
@@ -51,7 +52,10 @@ class Kept:
     def ran(self, row: str, seed: int) -> Ran | None:
         """What is there of a row at one seed."""
         path = self._place(row, seed, "json")
-        return Ran(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+        try:
+            return Ran(**json.loads(path.read_text(encoding="utf-8")))
+        except (FileNotFoundError, TypeError, ValueError):  # not there, or of an earlier version
+            return None
 
     def ratios(self, row: str, seed: int) -> dict[str, Ratio]:
         with np.load(self._place(row, seed, "npz"), allow_pickle=False) as file:
@@ -83,6 +87,7 @@ def look(
     ran = Ran(
         params=resolve.digest(content),
         code=code,
+        processor=content.get("processor", "any"),
         ranking=_digest(test.labels, test.scores),
         data=_digest(Y.indptr, Y.indices, features.inverse_propensity),
         texts={split: stats[f"texts_{split}"] for split in ("train", "valid", "test")},

@@ -39,6 +39,7 @@ class Found:
 
     dataset: str
     data: str  # digest of the test labels and the propensities
+    processor: str  # any: the same bytes on every Intel or AMD processor; native
     texts: dict[str, int]
     labels: int
     labels_per_text: float

@@ -128,11 +128,10 @@ def _seeded(stage: str, name: str, section: Content, seed: int) -> Content:
 
 
 def digest(content: Content) -> str:
-    """What a row computes, wherever its files are: equal for equal params."""
+    """What a row computes, wherever its files are and on whichever processor."""
     kept = {name: content[name] for name in ("preprocess", *VARIANTS)}
     for section in ("dataset", "vectors"):
         kept[section] = {key: v for key, v in content[section].items() if key in READ}
-    kept["processor"] = content.get("processor", "any")
     text = json.dumps(kept, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

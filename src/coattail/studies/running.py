@@ -69,7 +69,8 @@ class Runner:
         """Run a row at one seed unless that is done; the reason if it failed."""
         content = resolve.params_of(self.study, row, seed, self.sources)
         there = self.kept.ran(row, seed)
-        if there is not None and (there.params, there.code) == (resolve.digest(content), code):
+        wanted = (resolve.digest(content), code, content.get("processor", "any"))
+        if there is not None and (there.params, there.code, there.processor) == wanted:
             return None
         candidate = candidates(content)[self.study.rows[row].candidate]
         log.info("study %s: row %s, seed %d: %s", self.label, row, seed, candidate.address)
