@@ -106,5 +106,7 @@ def test_a_broken_outcome_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "s.json").write_text(content)
     with pytest.raises(DataError, match=r"s\.json is not the outcome of a study"):
         outcome.load(tmp_path / "s.json")
+    assert outcome.save(example(), tmp_path / "s.json")  # a new run mends it
+    assert outcome.load(tmp_path / "s.json") is not None
     with pytest.raises(DataError, match="coattail study run none"):
         outcome.load(tmp_path / "none.json")

@@ -21,7 +21,8 @@ def found(difference: tuple[float, float, float], **rows: list[str]) -> Found:
     value, low, high = difference
     own = {"psp_at_1": Figure(50.0, 0.1, 49.0, 51.0)}
     return Found(
-        dataset="demo", data="", processor="any", texts={}, labels=9, labels_per_text=2.0, seeds=[0], resamples=100,
+        dataset="demo", data="", processor="any", texts={}, labels=9, labels_per_text=2.0,
+        seeds=[0], resamples=100,
         rows={name: RowFound("", {}, own, {}, rows.get(name, [])) for name in ("none", "pw")},
         differences={pair("pw", "none"): {"psp_at_1": Figure(value, 0.1, low, high)}},
     )  # fmt: skip

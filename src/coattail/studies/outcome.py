@@ -86,8 +86,11 @@ def place(name: str, dataset: str | None = None, folder: Path = FOLDER) -> Path:
 
 def save(outcome: StudyOutcome, path: Path) -> bool:
     """Write the file unless it holds the same findings; whether it was written."""
-    if path.exists() and _same(load(path), outcome):
-        return False
+    try:
+        if _same(load(path), outcome):
+            return False
+    except DataError:  # none yet, or of an earlier version
+        pass
     with atomic_file(path) as temporary:
         temporary.write_text(outcome.text(), encoding="utf-8")
     return True

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from coattail.config import PARAMS, parse, parse_yaml, read_yaml
@@ -48,7 +50,7 @@ def params_of(study: StudyParams, row: str, seed: int, sources: Sources) -> Cont
     """A whole params.yaml that holds what ranks the row, and nothing else."""
     content = _base(sources)
     for name in study.use:
-        for section, values in read_yaml(overlay.find(name)).items():
+        for section, values in _read(overlay.find(name)).items():
             if section == "dataset":
                 raise ConfigError(f"use: {name} is a dataset; name it in `dataset`")
             _take(content, section, values)
@@ -73,10 +75,10 @@ def _base(sources: Sources) -> Content:
     content: Content = {name: {} for name in SECTIONS}
     content["vectors"] = {"name": None}
     content["build_plt"] = {"flat": {"method": "flat"}}  # presets count on it
-    written = read_yaml(PARAMS)
+    written = _read(PARAMS)
     content |= {key: written[key] for key in RunSettings.model_fields if key in written}
     path = overlay.find(sources.dataset)
-    entry = read_yaml(path)
+    entry = _read(path)
     if "dataset" not in entry:
         raise ConfigError(f"{sources.dataset} is no dataset; coattail data list shows all")
     content["dataset"] = deepcopy(entry["dataset"])
@@ -89,6 +91,18 @@ def _base(sources: Sources) -> Content:
             _merge(content[section], values)
         content["take_in"] = parse_yaml(pointed.take_in, PARAMS)["take_in"]
     return content
+
+
+def _read(path: Path) -> Content:
+    """A YAML file, parsed once: every row at every seed begins with the same ones."""
+    if not path.exists():
+        return read_yaml(path)  # which says what to do
+    return deepcopy(_parsed(path, path.read_text(encoding="utf-8")))
+
+
+@cache
+def _parsed(path: Path, text: str) -> Content:
+    return parse_yaml(text, path)
 
 
 def _take(content: Content, section: str, values: Any) -> None:

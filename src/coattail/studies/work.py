@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +116,12 @@ _CODE = tuple(name for name in CODE if name not in ("params.yaml", "conf"))
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
+    """End dvc and the stage below it; what they had begun is gone on with."""
     if child.poll() is not None:
         return
     for stage in psutil.Process(child.pid).children(recursive=True):
-        stage.terminate()
+        with suppress(psutil.NoSuchProcess):
+            stage.terminate()
     child.terminate()
     child.wait()
 
