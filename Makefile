@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := true
 
-.PHONY: help setup repro status test bits check format ui team-server bench clean
+.PHONY: help setup repro status test bits check format docs hooks ui team-server bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,15 +31,24 @@ test: setup ## Run the tests
 bits: setup ## Compare the bytes of all stages with those on emulated processors (needs qemu-user)
 	@python benchmarks/processors.py
 
-check: setup ## Lint, format, types, and who may import whom
+check: setup ## Lint, format, types, spelling, and who may import whom
 	ruff check .
 	ruff format --check .
 	mypy
 	PYTHONPATH=src:. lint-imports
+	git ls-files -z | xargs -0 codespell
 
 format: setup ## Mend what ruff can mend
 	ruff check --fix .
 	ruff format .
+
+docs: setup ## Write the pages that are made from the code (docs/reference, studies, architecture)
+	@python scripts/architecture.py
+	@python scripts/reference.py
+	@coattail study write
+
+hooks: setup ## Check what you commit, at every commit (pre-commit)
+	@pre-commit install
 
 ui: setup ## Open the MLflow UI on http://127.0.0.1:5000 (PORT=...)
 	@coattail experiment sync

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from coattail.arrays import Ragged
 from coattail.models import begun_with
-from coattail.models.deep.estimators.word_model import named_inputs
+from coattail.models.deep.fit_data import FitData
 
 TEXTS, VALID, WORDS, LABELS = 45_000, 6_000, 170_000, 4_271
 LENGTH, TERMS, VOCABULARY = 480, 230, 39_272  # words of a text; terms of tf-idf, and of a text
@@ -30,7 +30,7 @@ def main() -> None:
     Y, valid_Y = sparse(rng, TEXTS, 5, LABELS), sparse(rng, VALID, 5, LABELS)
     vectors = rng.random((WORDS, 300), np.float32)
     X = sparse(rng, TEXTS, TERMS, VOCABULARY)
-    deep = named_inputs(tokens, Y, (valid, valid_Y), WORDS, vectors, (0.55, 1.5))
+    deep = FitData(tokens, Y, (valid, valid_Y), WORDS, vectors).named()
     linear = {"texts": X, "labels": Y, "tail": None}
     for name, things in (("network over words", deep), ("linear model", linear)):
         seconds = processor_seconds(

@@ -13,7 +13,8 @@ all of them. Small sizes train again and again for SECONDS and count by their me
 second may fall into a good moment, twenty seconds cannot. The fastest run and the median are shown.
 The last column is seconds (tree and training) per nnz x log2 L, relative to the smallest size: 1 is
 proportional, 1.2 is a fifth more than that; before it, in how many leaves a text is trained and how
-often for a block of outputs. --representation and --regroup are those of the tree (docs/explanation/linear-models.md).
+often for a block of outputs. --representation and --regroup are those of the tree
+(docs/explanation/linear-models.md).
 
 Memory that nobody has used for a while can be slow to get on a virtual machine (ours
 gives free memory back to its host). Only large sizes feel that, and it is not what is

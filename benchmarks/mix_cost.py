@@ -21,6 +21,7 @@ from coattail.config import parse
 from coattail.data.features import Features
 from coattail.models.deep.deep_models import build
 from coattail.models.deep.deep_params import DeepParams
+from coattail.models.deep.fit_data import FitData, RunContext
 
 COMMON = {
     "none": {},
@@ -77,13 +78,11 @@ def step(features: Features, rows: np.ndarray, settings: dict, threads: int) -> 
     clock: list[float] = []
     model = build(params)
     texts = features.inputs(model.reads, "train")
-    model.fit(
-        [texts[row] for row in rows] if model.reads == "texts" else texts.take(rows),
-        features.Y("train")[rows],
-        vocabulary_size=len(features.vocabulary),
-        threads=threads,
-        log=lambda numbers, number: clock.append(time.process_time()),
-    )
+    inputs = [texts[row] for row in rows] if model.reads == "texts" else texts.take(rows)
+    Y = features.Y("train")[rows]
+    data = FitData(inputs, Y, vocabulary_size=len(features.vocabulary))
+    log = lambda numbers, number: clock.append(time.process_time())  # noqa: E731
+    model.fit(data, RunContext(threads=threads, log=log))
     return (clock[-1] - clock[-2]) / -(-len(rows) // params.batch)
 
 

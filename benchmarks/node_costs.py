@@ -19,11 +19,13 @@ from pathlib import Path
 
 import numpy as np
 from growth import shape_of, sizes_of
+from numpy.typing import NDArray
 
 from coattail.data.features import Features
 from coattail.kernels.lanes import LANES
 from coattail.kernels.runtime.scratch import kept, scratch
 from coattail.kernels.solvers import lockstep
+from coattail.kernels.solvers.problems import Labels
 from coattail.labels import tree_building
 from coattail.models.linear.linear_params import PltParams
 from coattail.models.linear.node_problems import EPOCHS, NodeProblems
@@ -70,42 +72,45 @@ def measure(problems: NodeProblems, node: int) -> dict[str, float]:
     start = time.perf_counter()
     rows = node_rows(problems.csr, problems.squares, texts, problems.n_words)
     found = {"prepare": time.perf_counter() - start, "visit": 0.0, "write": 0.0, "visits": 0.0}
-    indptr, middle, indices, values, _, _ = rows.arrays
-    n, d = len(middle), len(rows.words)
+    n, d = len(rows.csr.own), len(rows.words)
     group = problems._group(node, texts, 0, problems.n_outputs(node))
     counts = np.zeros(d, np.int32)
-    store = (0, np.empty(1 << 22, np.int32), np.empty(1 << 22, np.uint16), np.empty(1 << 22, "f4"))
-    all_W = kept("W", rows.n_shared * LANES, np.float32)
-    all_alpha = scratch("alpha", n * LANES, np.float32)
+    room = (np.empty(1 << 22, np.int32), np.empty(1 << 22, np.uint16), np.empty(1 << 22, "f4"))
+    store = lockstep.WeightStore(0, *room)
     epochs = min(params.max_epochs, max(params.max_visits // n, EPOCHS))
     blocks = range(0, len(group.keys), LANES)
-    for block in blocks:
-        size = min(LANES, len(group.keys) - block)
-        signs = np.zeros(n, np.uint8 if size <= lockstep.FEW else np.uint32)
-        lanes, own = 8 * signs.itemsize, slice(block, block + size)
-        W, alpha = all_W[: rows.n_shared * lanes], all_alpha[: n * lanes]
-        half = np.zeros(lanes, np.float32), np.ones(lanes, np.float32)
-        for side, c in zip(half, (group.c_pos[own], group.c_neg[own]), strict=True):
-            side[:size] = 0.5 / c
-        for lane, j in enumerate(range(block, block + size)):
-            signs[group.rows[group.first[j] : group.first[j + 1]]] |= signs.dtype.type(1 << lane)
-        alpha[:] = 0
-        start = time.perf_counter()
-        _, visits = lockstep.descend_together(
-            *rows.arrays, signs, *half, np.float32(params.eps), epochs, params.seed, alpha, W,
-            np.zeros(lanes, np.float32),
-        )  # fmt: skip
-        middle_of = time.perf_counter()
-        least = np.float32(params.prune)
-        store = lockstep._emit(
-            indptr, middle, indices, values, signs, alpha, W, least, block, counts, store
-        )
-        found["visit"] += middle_of - start
-        found["write"] += time.perf_counter() - middle_of
-        found["visits"] += float(visits.max())
-    own_nnz = float((indptr[1:] - middle).sum())
+    all_alpha = scratch("alpha", n * LANES, np.float32)
+    with kept("W", rows.n_shared * LANES, np.float32) as all_W:
+        for first in blocks:
+            block = block_of(group, first, all_W, all_alpha, n)
+            start = time.perf_counter()
+            eps, prune = np.float32(params.eps), np.float32(params.prune)
+            _, visits = lockstep.descend_together(rows.csr, block, eps, epochs, params.seed)
+            middle = time.perf_counter()
+            store = lockstep.emit(rows.csr, block, prune, first, counts, store)
+            found["visit"] += middle - start
+            found["write"] += time.perf_counter() - middle
+            found["visits"] += float(visits.max())
+    own_nnz = float((rows.csr.indptr[1:] - rows.csr.middle).sum())
     sizes = {"texts": n, "blocks": n * len(blocks), "words": d, "own words": d - rows.n_shared}
-    return found | sizes | {"own": own_nnz, "nnz": float(indptr[-1])}
+    return found | sizes | {"own": own_nnz, "nnz": float(rows.csr.indptr[-1])}
+
+
+def block_of(
+    group: Labels, first: int, all_W: NDArray, all_alpha: NDArray, n: int
+) -> lockstep.LaneBlock:
+    """The block of the outputs from ``first`` on, before the first visit to the n texts."""
+    size = min(LANES, len(group.keys) - first)
+    signs = np.zeros(n, np.uint8 if size <= lockstep.FEW else np.uint32)
+    lanes, own = 8 * signs.itemsize, slice(first, first + size)
+    half = np.zeros(lanes, np.float32), np.ones(lanes, np.float32)
+    for side, c in zip(half, (group.c_pos[own], group.c_neg[own]), strict=True):
+        side[:size] = 0.5 / c
+    for lane, j in enumerate(range(first, first + size)):
+        signs[group.positives[group.first[j] : group.first[j + 1]]] |= signs.dtype.type(1 << lane)
+    alpha, W = all_alpha[: n * lanes], all_W[: len(all_W) // LANES * lanes]
+    alpha[:] = 0
+    return lockstep.LaneBlock(signs, *half, alpha, W, np.zeros(lanes, np.float32))
 
 
 if __name__ == "__main__":

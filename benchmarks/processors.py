@@ -150,6 +150,7 @@ def train(processor: str, texts: int, threads: int) -> None:
     from coattail.data.features import Features
     from coattail.models.deep import deep_models
     from coattail.models.deep.deep_params import AttentionXmlParams
+    from coattail.models.deep.fit_data import FitData, RunContext
     from coattail.pipeline.runner import limit_threads
 
     limit_threads(threads)
@@ -157,9 +158,8 @@ def train(processor: str, texts: int, threads: int) -> None:
     params = AttentionXmlParams(model="attentionxml", tree="flat", epochs=1)
     tokens, Y = features.tokens("train").take(range(texts)), features.Y("train")[:texts]
     begin = time.process_time()
-    deep_models.build(params).fit(
-        tokens, Y, vocabulary_size=len(features.vocabulary), threads=threads
-    )
+    data = FitData(tokens, Y, vocabulary_size=len(features.vocabulary))
+    deep_models.build(params).fit(data, RunContext(threads=threads))
     print(f"{time.process_time() - begin:.2f}")
 
 

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from coattail.config import parse, read_yaml
 from coattail.data.features import Features
 from coattail.evaluation import metrics
+from coattail.models.deep.fit_data import FitData, RunContext
 from coattail.models.deep.transfer.transfer_models import build
 from coattail.models.deep.transfer.transfer_params import TransferParams
 
@@ -66,15 +67,16 @@ def main() -> None:
 
 def run(features: Features, name: str, settings: dict, chosen: argparse.Namespace) -> None:
     start = time.perf_counter()
-    model = build(parse(settings, TransferParams, name)).fit(
+    data = FitData(
         features.tokens("train"),
         features.Y("train"),
         valid=(features.tokens("valid"), features.Y("valid")),
         vectors=features.vectors,
         vocabulary_size=len(features.vocabulary),
         propensity=features.propensity,
-        threads=chosen.threads,
     )
+    model = build(parse(settings, TransferParams, name))
+    model.fit(data, RunContext(threads=chosen.threads))
     line = {"name": name, "seed": settings["seed"], "seconds": time.perf_counter() - start}
     top = model.predict(features.tokens("test"), 100)
     truth = features.inverse_propensity, features.bands

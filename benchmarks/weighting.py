@@ -6,7 +6,8 @@ One-vs-rest and Bonsai, each with weights none, PW and PW-cb, trained on train a
 The second table reads the propensity-scored columns off the ranking that the evaluation code
 of the PW paper uses and its text does not mention (``coattail.evaluation.second_ranking``); P and
 nDCG are the same.
-*scored* and *plain* are the two means of relative change over the base (eq. 30 of the paper). Models are kept in --out and not trained again.
+*scored* and *plain* are the two means of relative change over the base (eq. 30 of the paper).
+Models are kept in --out and not trained again.
 """
 
 from __future__ import annotations

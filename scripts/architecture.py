@@ -31,7 +31,6 @@ def page(text: str) -> str:
         "rooms": rooms_table(),
         "rooms-picture": rooms_picture(),
         "stages-picture": stages_picture(),
-        "stages": stages_table(),
         "reach": reach_table(),
     }
     for name, content in parts.items():
@@ -176,18 +175,6 @@ def drawn(path: str) -> list[str]:
 
 def node(folder: str) -> str:
     return re.sub(r"\W", "_", folder)
-
-
-def stages_table() -> str:
-    rows = ["| stage | reads | writes |", "| --- | --- | --- |"]
-    for name, entry in stages().items():
-        read = [path for path in paths(entry, "deps") if not path.startswith("data/code/")]
-        wrote = [*paths(entry, "outs"), *paths(entry, "metrics")]
-        wrote = [path for path in wrote if not path.startswith(RESULTS)]
-        wrote = ["data/code/<stage>.txt"] if name == "code" else wrote
-        cells = (", ".join(f"`{path}`" for path in some) for some in (read, wrote))
-        rows.append(f"| `{name}` | {' | '.join(cells)} |")
-    return "\n".join(rows)
 
 
 def reach_table() -> str:

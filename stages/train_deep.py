@@ -1,5 +1,6 @@
 """Fit a network and rank.  data/features, data/plt -> data/models/<v>, data/ranked/<v>"""
 
+from pathlib import Path
 from typing import Any
 
 from coattail import tracking
@@ -8,7 +9,8 @@ from coattail.labels import tree
 from coattail.models.deep import deep_models
 from coattail.models.deep.deep_params import DeepParams
 from coattail.models.deep.device import resolve
-from coattail.models.deep.training import curve, processes
+from coattail.models.deep.fit_data import FitData, Log, RunContext
+from coattail.models.deep.training import checkpoint, curve, processes
 from coattail.pipeline import runner
 
 
@@ -34,27 +36,24 @@ def main(variant: str) -> None:
             top = model.predict(features.inputs(model.reads, split), 100)
             top.save(f"data/ranked/{variant}/{split}.npz")
         curve.write(f"plots/training/{variant}.csv", run.computed)
-        deep_models.forget(partial(variant))
+        checkpoint.forget(partial(variant))
 
 
-def train(params: Any, variant: str, device: str, threads: int, log: Any) -> Any:
+def train(params: Any, variant: str, device: str, threads: int, log: Log | None) -> Any:
     features, model = Features("data/features"), deep_models.build(params)
-    return model.fit(
+    data: FitData[Any] = FitData(
         features.inputs(model.reads, "train"),
         features.Y("train"),
         valid=(features.inputs(model.reads, "valid"), features.Y("valid")),
-        vectors=features.vectors,
         vocabulary_size=len(features.vocabulary),
+        vectors=features.vectors,
         trees=tree.load(f"data/plt/{params.tree}"),
         propensity=features.propensity,
-        device=device,
-        threads=runner.limit_threads(threads),
-        log=log,
-        checkpoint=partial(variant),
     )
+    return model.fit(data, RunContext(device, runner.limit_threads(threads), log, partial(variant)))
 
 
-def partial(variant: str) -> Any:
+def partial(variant: str) -> Path:
     return runner.partial(f"train_deep@{variant}.ckpt")
 
 

@@ -1,8 +1,13 @@
 """Transfer head classifiers to the tail.  data/features -> data/models/<v>, data/ranked/<v>"""
 
+from pathlib import Path
+
 from coattail import tracking
 from coattail.data.features import Features
 from coattail.models.deep.device import resolve
+from coattail.models.deep.fit_data import FitData, Log, RunContext
+from coattail.models.deep.training import checkpoint, curve, processes
+from coattail.models.deep.transfer.encoder_model import EncoderModel
 from coattail.models.deep.transfer.transfer_models import build
 from coattail.models.deep.transfer.transfer_params import EncoderParams, TransferParams
 from coattail.pipeline import runner
@@ -10,27 +15,47 @@ from coattail.pipeline import runner
 
 def main(variant: str) -> None:
     params: EncoderParams = runner.section("transfer", variant, TransferParams)
-    settings = runner.settings()
-    with tracking.stage("transfer", variant, params) as run:
-        device = resolve(settings.device)
-        run.note(device=device, device_wanted=settings.device)
+    if processes.launch("stages.transfer", variant, most=params.pieces):
+        return
+    wanted = runner.settings()
+    if not processes.leads():
+        with processes.together(resolve(wanted.device)) as device:
+            train(params, variant, device, wanted.threads, None)
+        return
+    with (
+        tracking.stage("transfer", variant, params) as run,
+        processes.together(resolve(wanted.device)) as device,
+    ):
+        run.note(device=device, device_wanted=wanted.device, processes=processes.size())
         features = Features("data/features")
-        model = build(params).fit(
-            features.tokens("train"),
-            features.Y("train"),
-            valid=(features.tokens("valid"), features.Y("valid")),
-            vectors=features.vectors,
-            vocabulary_size=len(features.vocabulary),
-            label_names=features.label_names,
-            propensity=features.propensity,
-            device=device,
-            threads=settings.threads,
-            log=run.log,
-        )
+        model = train(params, variant, device, wanted.threads, run.log)
         model.save(f"data/models/{variant}")
         for split in ("valid", "test"):
             top = model.predict(features.tokens(split), 100)
             top.save(f"data/ranked/{variant}/{split}.npz")
+        curve.write(f"plots/training/{variant}.csv", run.computed)
+        checkpoint.forget(partial(variant))
+
+
+def train(
+    params: EncoderParams, variant: str, device: str, threads: int, log: Log | None
+) -> EncoderModel:
+    features = Features("data/features")
+    data = FitData(
+        features.tokens("train"),
+        features.Y("train"),
+        valid=(features.tokens("valid"), features.Y("valid")),
+        vocabulary_size=len(features.vocabulary),
+        vectors=features.vectors,
+        label_names=features.label_names,
+        propensity=features.propensity,
+    )
+    context = RunContext(device, runner.limit_threads(threads), log, partial(variant))
+    return build(params).fit(data, context)
+
+
+def partial(variant: str) -> Path:
+    return runner.partial(f"transfer@{variant}.ckpt")
 
 
 if __name__ == "__main__":

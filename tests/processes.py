@@ -18,6 +18,14 @@ from pathlib import Path
 
 BIN = Path(sys.executable).parent
 PATIENCE = 300  # seconds until a service must answer; machines that run tests are often busy
+# Of commands in clones: commits need an author.
+AUTHOR = {
+    "DVC_NO_ANALYTICS": "true",
+    "GIT_AUTHOR_NAME": "t",
+    "GIT_AUTHOR_EMAIL": "t@example.org",
+    "GIT_COMMITTER_NAME": "t",
+    "GIT_COMMITTER_EMAIL": "t@example.org",
+}
 
 
 def free_ports(count: int) -> list[int]:

@@ -6,12 +6,13 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ruamel.yaml import YAML
+
+from tests.processes import AUTHOR, BIN
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient  # a second to import, which most tests can do without
@@ -35,14 +36,7 @@ class Clone:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("DVC_", "MLFLOW_"))}
-        self.env |= {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "DVC_NO_ANALYTICS": "true",
-            "GIT_AUTHOR_NAME": "t",
-            "GIT_AUTHOR_EMAIL": "t@example.org",
-            "GIT_COMMITTER_NAME": "t",
-            "GIT_COMMITTER_EMAIL": "t@example.org",
-        }
+        self.env |= AUTHOR | {"PATH": f"{BIN}:{os.environ['PATH']}"}
 
     @property
     def audit(self) -> Path:

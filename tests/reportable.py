@@ -26,6 +26,7 @@ from coattail.models.ranking.rerank import Reranker
 from coattail.models.ranking.trade_off import RerankParams
 from coattail.pipeline.candidates import candidates, stage_addresses
 from coattail.tracking.record import Point, RunRecord
+from tests.deep_fit import fit
 
 HOSTILE_LABEL = "</script><script>document.title='broken'</script><b>bold"
 HOSTILE_TEXT = (
@@ -120,7 +121,8 @@ def _train(data: Path, content: dict, features: Features) -> None:
             _keep(data, name, split, model.predict(features.X(split), 20))
     for name, given in content["train_deep"].items():
         params = parse(given, DeepParams, name)
-        network = deep.build(params).fit(
+        network = fit(
+            deep.build(params),
             features.tokens("train"),
             features.Y("train"),
             vocabulary_size=len(features.vocabulary),

@@ -33,10 +33,10 @@ class TopK:
         ``probability`` if scores lie in [0, 1] and act as such; ``margin`` if they are distances
         from a hyperplane at 0; ``score`` if they promise the order and nothing else.
     parts : float32 (n, k, m), or None
-        What m rankings behind this one say of the label, each in [0, 1] and 0 where a ranking does
-        not list it. An average keeps them for whoever can learn more from them than their mean.
+        Scores of the label in the m rankings that this one averages, each in [0, 1] and 0 where a
+        ranking does not list it; a reranker can learn more from them than from their mean.
     probability : float32 (n, k), or None
-        How likely each label is where the scores do not say it (a reranking orders by something
+        How likely each label is, if the scores are no probabilities (a reranking sorts by something
         else): in [0, 1], in any order along the row, 0 where the label is -1.
     """
 

@@ -110,10 +110,10 @@ def test_a_word_like_no_command_gets_no_guess():
 
 # --- who names them ------------------------------------------------------------------------------
 
-NAMED = re.compile(r"(?<![\w./@-])coattail[ \t]+(?![&|;>#(])([^`\n]*)")
-"""`coattail` and what stands behind it, up to the end of the line or of the code."""
-PROSE = set(
-    "as bundle does import is itself made needs puts raises reports to versions would".split()
+NAMED = re.compile(r"(?<![\w./@-])coattail[ \t]+(?![&|;>#(])((?:'[^'\n]*'|[^`\n;|&])*)")
+"""`coattail` and what stands behind it, up to the end of line, code or command."""
+PROSE = re.compile(
+    r"(as|bundle|does|import|is|itself|made|needs|puts|raises|reports|to|versions|would)\b|$"
 )
 """Words that follow the name of the project in messages without being commands."""
 
@@ -127,17 +127,41 @@ def found(words: list[str]) -> tuple[str, click.Command, list[str]]:
     return " ".join(name), command, words
 
 
-def fault(line: str) -> str | None:
-    """Why a line as a page or a message has it is no command of today; None if it is one."""
-    line = re.split(r"\s*(?:&&|\|\||[;|]|\s#\s|\s{3,})", line)[0]
-    words = [word.rstrip(".,:)") for word in line.replace('"', "").replace("'", "").split()]
+def fault(line: str, whole: bool = False) -> str | None:
+    """Why a line is no command of today; None if it is one.
+
+    A line of a message may go on in prose, so only its options are looked at. In a page the
+    ``whole`` line is code, and click has to take it.
+    """
+    line = re.split(r"\s#\s|\s{3,}", line)[0].replace("[OPTIONS]", "")
+    line = re.sub(r"\$\([^)]*\)", "SHELL", line)
+    words = shlex.split(line) if whole else re.findall(r"[^\s\"']+", line)
+    words = [word if word == "..." else word.rstrip(".,:)") for word in words]
     name, command, rest = found([word for word in words if word])
     if isinstance(command, click.Group) and rest and re.match("[a-z]", rest[0]):
         return f"no command {rest[0]!r} in {('coattail ' + name).strip()!r}"
     options = {option for param in command.params for option in (*param.opts, "--help", "-h")}
     options |= {"--version"} if command is main else set()
     unknown = {word.split("=")[0] for word in rest if re.match(r"--?[a-zA-Z]", word)} - options
-    return f"{name or 'coattail'} has no {sorted(unknown)}" if unknown else None
+    if unknown:
+        return f"{name or 'coattail'} has no {sorted(unknown)}"
+    return untaken(command, rest) if whole and command in COMMANDS.values() else None
+
+
+def untaken(command: click.Command, words: list[str]) -> str | None:
+    """What click has against the words; an argument that is not named is not missed."""
+    parser = command.make_parser(click.Context(command, help_option_names=["--help", "-h"]))
+    takers = {one for param in command.params if not is_flag(param) for one in param.opts}
+    words = [*words, "VALUE"] if words and words[-1] in takers else words
+    try:
+        _, more, _ = parser.parse_args(words)
+    except click.UsageError as error:
+        return error.format_message()
+    return f"{command.name} does not take {more}" if more else None
+
+
+def is_flag(param: click.Parameter) -> bool:
+    return not isinstance(param, click.Option) or param.is_flag
 
 
 def code_of(page: str) -> list[str]:
@@ -186,17 +210,9 @@ def places() -> list[Path]:
 
 
 def faults(path: Path) -> list[str]:
-    told = []
-    for text in texts_of(path):
-        for named in NAMED.finditer(text):
-            line = named[1]
-            if (
-                line.split()[:1]
-                and line.split()[0].strip(".,:") not in PROSE
-                and (why := fault(line))
-            ):
-                told.append(f"coattail {line}: {why}")
-    return told
+    named = [found[1] for text in texts_of(path) for found in NAMED.finditer(text)]
+    told = {line: fault(line, path.suffix == ".md") for line in named if not PROSE.match(line)}
+    return [f"coattail {line}: {why}" for line, why in told.items() if why]
 
 
 def test_every_command_that_pages_messages_and_settings_name_is_one_of_today():
@@ -208,16 +224,18 @@ def test_every_command_that_pages_messages_and_settings_name_is_one_of_today():
     ("line", "why"),
     [
         ("use jsonl --data FOLDER", None),
-        ("leaderboard && coattail gone", None),
         ("sync", "no command 'sync'"),
         ("model lineage X --chekout", "has no ['--chekout']"),
+        ("model lineage X Y", "does not take ['Y']"),
+        ("model lineage --stage", None),
+        ("tag 'two words' --candidate dismec", None),
         ("data", None),
         ("data purge", "no command 'purge'"),
         ("tune dismec --over C=0.1..10:log --trials 20", None),
     ],
 )
 def test_the_search_for_wrong_commands_finds_them(line, why):
-    told = fault(line)
+    told = fault(line, whole=True)
     assert told is None if why is None else why in told
 
 
@@ -226,5 +244,5 @@ def test_pages_and_strings_are_read_to_the_end_of_the_command(tmp_path):
     page.write_text("See `coattail\nsync`.\n\n```\ncoattail use --nix  # no\n```\n")
     assert len(faults(page)) == 2
     module = tmp_path / "module.py"
-    module.write_text('say = f"now: cd {folder} && coattail purge {name}"\n')
+    module.write_text('say = f"now: coattail use {folder} && coattail purge {name}"\n')
     assert len(faults(module)) == 1

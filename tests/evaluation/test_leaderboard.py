@@ -20,7 +20,7 @@ def board(**values: dict[str, float]) -> Evaluation:
     """Three candidates that are 50 in everything not named; `first` is the base."""
     names = ("first", "second", "a-candidate-with-quite-a-long-name")
     metrics = {
-        name: {m: 50.0 for m in (*METRICS, *PARTS, *headline((1, 3, 5)))}
+        name: dict.fromkeys((*METRICS, *PARTS, *headline((1, 3, 5))), 50.0)
         | values.get(name.split("-")[0], {})
         for name in names
     }

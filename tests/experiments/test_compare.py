@@ -28,7 +28,7 @@ def git(*words: str) -> str:
 
 
 def figures(**values: float) -> dict[str, float]:
-    return {name: 50.0 for name in NAMES} | values
+    return dict.fromkeys(NAMES, 50.0) | values
 
 
 def write(**candidates: dict[str, float]) -> None:

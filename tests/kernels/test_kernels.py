@@ -12,6 +12,7 @@ from coattail.kernels import beam, best_labels, cluster, instance_trees, sparse
 from coattail.kernels.lanes import LANES
 from coattail.kernels.runtime import pool
 from coattail.kernels.solvers import active_set, logistic
+from coattail.kernels.solvers.problems import Labels, Rows
 from coattail.models.linear import problem_groups
 from coattail.models.linear.problem_groups import solver_blocks
 
@@ -120,19 +121,17 @@ def test_active_sets_find_the_optimum_of_descent_over_all_rows(n_sample):
     squares = np.asarray(X.multiply(X).sum(axis=1)).ravel().astype(np.float32) + 1
     sample = np.sort(rng.choice(200, n_sample, replace=False)).astype(np.int32)
     blocks = solver_blocks(30)
-    problem = sparse.constant(
-        *parts(X), squares, np.array([0, len(positives)]), positives, np.array([5]),
-        np.array([c_pos]), np.array([c_neg]), sample,
-    )  # fmt: skip
-    start, stop, words, weights, bias, stats = active_set.train(
-        *problem, np.float32(1e-5), 1e-8, 5000, 20, np.float32(0.0), *blocks
-    )
-    w = np.zeros(31)
-    w[words[start[0] : stop[0]]] = weights[start[0] : stop[0]]
-    w[30] = bias[0]
+    rows = Rows(*sparse.constant(*parts(X), squares))
+    first, c = np.array([0, len(positives)]), (np.array([c_pos]), np.array([c_neg]))
+    labels = Labels(*sparse.constant(np.array([5]), first, positives, *c))
+    limits = active_set.ActiveSetLimits(np.float32(1e-5), 1e-8, 5000, 20, np.float32(0.0))
+    found = active_set.train(rows, labels, *sparse.constant(sample), limits, *blocks)
+    w, own = np.zeros(31), slice(found.start[0], found.stop[0])
+    w[found.words[own]] = found.weights[own]
+    w[30] = found.bias[0]
     slow = slow_descent(X.toarray(), y, np.where(y, c_pos, c_neg), 400)
     np.testing.assert_allclose(w, slow, atol=2e-4)
-    assert stats[0, 3] <= 1e-8
+    assert found.stats[0, 3] <= 1e-8
 
 
 def test_sigmoid_is_exact_to_float_precision():

@@ -10,6 +10,7 @@ from coattail.arrays import parts
 from coattail.kernels import compact_rows, sparse
 from coattail.kernels.lanes import LANES
 from coattail.kernels.solvers import lockstep
+from coattail.kernels.solvers.problems import Labels
 from coattail.models.linear.node_weights import NodeWeights
 from tests.kernels.test_kernels import random_csr, slow_descent
 
@@ -27,22 +28,27 @@ def solved_together(X, Y, c_pos, c_neg, eps, max_epochs, labels, prune=0.0):
         *parts(X), all_rows, table, indptr, middle, indices, values, own, words, order
     )
     words, order = words[:d], order[:d][::-1].copy()
-    problem = sparse.constant(
-        indptr, middle, indices, values, squares, own, positives.indptr.astype(np.int64),
-        positives.indices.astype(np.int32), labels, c_pos[labels], c_neg[labels],
-    )  # fmt: skip
+    rows = lockstep.SplitRows(*sparse.constant(indptr, middle, indices, values, squares, own))
+    of_labels = (positives.indptr.astype(np.int64), positives.indices.astype(np.int32))
+    problems = Labels(*sparse.constant(labels, *of_labels, c_pos[labels], c_neg[labels]))
+    limits = lockstep.LockstepLimits(3, np.float32(eps), max_epochs, np.float32(prune))
     W, counts = np.zeros(n_shared * LANES, np.float32), np.zeros(len(words), np.int32)
-    size, *store, bias, stats = lockstep.train(
-        *problem, 3, np.float32(eps), max_epochs, np.float32(prune), counts,
-        np.empty(len(words) + 1, np.float32), W, np.empty(n * LANES, np.float32),
-        np.empty(1, np.int32), np.empty(1, np.uint16), np.empty(1, np.float32),
-    )  # fmt: skip
+    w, alpha = np.empty(len(words) + 1, np.float32), np.empty(n * LANES, np.float32)
+    room = (np.empty(1, np.int32), np.empty(1, np.uint16), np.empty(1, np.float32))
+    store, bias, stats = lockstep.train(
+        rows,
+        problems,
+        limits,
+        lockstep.LockstepMemory(w, W, alpha),
+        counts,
+        lockstep.WeightStore(0, *room),
+    )
     assert not W.any()  # left as it was found
-    assert counts.sum() == size
+    assert counts.sum() == store.used
     kept = np.count_nonzero(counts)
     words_used, entries = np.full(kept, -1, np.int32), np.full(kept, -1, np.int32)
-    child, weight = np.full(size, 9999, np.uint16), np.full(size, np.nan, np.float32)
-    lockstep.by_word(counts, *store, order, words + 100, 7, words_used, entries, child, weight)
+    child, weight = np.full(store.used, 9999, np.uint16), np.full(store.used, np.nan, np.float32)
+    lockstep.by_word(counts, store, order, words + 100, 7, words_used, entries, child, weight)
     return NodeWeights(words_used, entries, child, weight, bias, stats[:, 4] > 0), stats[:, 1]
 
 

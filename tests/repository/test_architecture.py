@@ -276,13 +276,6 @@ def own_folder(folder: Path, format: str) -> Path:
     return folder
 
 
-def test_readme_lists_the_stages_with_their_descriptions():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = [f"| `{stage}` | {definition(stage)['desc']} |" for stage in STAGES]
-    missing = [row for row in rows if row not in readme]
-    assert not missing, "paste into README's stage table:\n" + "\n".join(rows)
-
-
 def test_help_imports_neither_mlflow_nor_torch():
     code = (
         "import sys; from coattail.cli.main import main\n"

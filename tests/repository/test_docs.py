@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 START = ROOT / "docs" / "README.md"
+PICTURES = ROOT / "docs" / "pictures"
 LARGEST = 30_000
 WIDEST = 200
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -91,3 +94,32 @@ def test_every_page_that_code_and_settings_name_exists():
             text = path.read_text(encoding="utf-8", errors="ignore")
             named = {name for name in PATH.findall(text) if not (ROOT / name).exists()}
             assert not named or path.name == "CHANGELOG.md", f"{path}: no {sorted(named)}"
+
+
+def test_the_reference_is_written_from_the_code_of_today():
+    words = [sys.executable, "-c", "import json, reference; print(json.dumps(reference.pages()))"]
+    done = subprocess.run(words, cwd=ROOT / "scripts", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    folder = ROOT / "docs" / "reference"
+    stale = {name for name, text in made.items() if read(folder / name) != text}
+    extra = {path.name for path in (folder / "params").iterdir()} - {
+        Path(name).name for name in made
+    }
+    assert not stale | extra, "run: make docs"
+
+
+def read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def test_the_picture_of_the_leaderboard_shows_the_table_of_the_results():
+    """Both are made by hand, after `make repro`; so they are at least of one run."""
+    page = read(ROOT / "docs" / "results" / "demo.md")
+    table = re.search(r"```\n( +head +tail.*?)\n\n", page, re.DOTALL)[1]
+    rows = [row.split() for row in re.sub(r"[*▲▼]", " ", table).splitlines()[3:]]
+    drawn = re.findall(r"<text [^>]*>([^<]*)</text>", read(PICTURES / "leaderboard.svg"))
+    shown = re.sub(r"&#160;|[▲▼]", " ", " ".join(drawn)).split()
+    assert len(rows) == 10
+    for row in rows:
+        assert " ".join(row) in " ".join(shown), "run: python scripts/leaderboard_picture.py"

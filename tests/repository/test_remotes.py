@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import services
+from tests.processes import AUTHOR
 from tests.refusing_proxy import refusing_proxy
 
 pytestmark = [pytest.mark.services]
@@ -39,14 +40,7 @@ class Person:
     def __init__(self, folder: Path, home: Path) -> None:
         self.folder = folder
         home.mkdir(exist_ok=True)
-        self.env = services.clean_environment() | {
-            "HOME": str(home),
-            "DVC_NO_ANALYTICS": "true",
-            "GIT_AUTHOR_NAME": "t",
-            "GIT_AUTHOR_EMAIL": "t@example.org",
-            "GIT_COMMITTER_NAME": "t",
-            "GIT_COMMITTER_EMAIL": "t@example.org",
-        }
+        self.env = services.clean_environment() | AUTHOR | {"HOME": str(home)}
         self.env.pop("SSH_AUTH_SOCK", None)
 
     def run(self, *words: str, code: int = 0) -> str:

@@ -22,6 +22,7 @@ from coattail.models.linear.linear_params import OvrParams
 from coattail.models.linear.ovr import Ovr
 from coattail.serving.add_label import add_label, read_texts
 from coattail.serving.tagger import Tagger
+from tests.deep_fit import fit
 
 TOPICS = {
     "cats": ["cat", "purr", "whisker", "kitten"],
@@ -67,7 +68,8 @@ def made(tmp_path_factory):
     small = {"dim": 8, "hidden": 6, "embedding_dim": 8, "batch": 8, "lr": 0.02, "epochs": 4}
     for model in ("httn", "joint", "bbn"):
         params = parse({**small, "model": model}, TransferParams, "test")
-        build(params).fit(
+        fit(
+            build(params),
             features.tokens("train"),
             features.Y("train"),
             vocabulary_size=len(features.vocabulary),

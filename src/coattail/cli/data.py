@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from coattail.cli.contents import Group
+from coattail.cli.contents import CommandGroup
 from coattail.errors import DataError
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def data() -> None:
     """List datasets, convert originals, clear what is left over."""
 
@@ -33,8 +33,9 @@ def list_datasets() -> None:
 def convert(name: str, source: Path, target: Path) -> None:
     """Make the files of dataset NAME from its original.
 
-    FROM is the folder of the original, TO a new one. The note of the entry (conf/dataset/NAME.yaml) says what the original is. Then:
-    coattail use NAME --data TO
+    FROM is the folder of the original, TO a new one. The note of the entry
+    (conf/dataset/NAME.yaml) says what the original is.
+    Then: coattail use NAME --data TO
     """
     from coattail.data import converting
 

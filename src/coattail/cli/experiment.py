@@ -8,10 +8,10 @@ from typing import TextIO
 
 import click
 
-from coattail.cli.contents import Group
+from coattail.cli.contents import CommandGroup
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def experiment() -> None:
     """Run many experiments, take in or hand over finished ones."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from coattail.cli.contents import Group
+from coattail.cli.contents import CommandGroup
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def model() -> None:
     """Ask where a trained model comes from, give it a new label."""
 

@@ -8,10 +8,10 @@ import sys
 
 import click
 
-from coattail.cli.contents import Group
+from coattail.cli.contents import CommandGroup
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def study() -> None:
     """Run the papers' tables here, judge their claims."""
 
@@ -36,8 +36,9 @@ def list_studies() -> None:
 def run(name: str, data: tuple[str, ...], rows: tuple[str, ...]) -> None:
     """Run study NAME, or what is left of it.
 
-    Interrupted or killed, the same command goes on. Rows run in a clone of HEAD that shares the project's DVC cache. The figures go to
-    studies/NAME.json, `coattail study write` makes pages of them.
+    Interrupted or killed, the same command goes on. Rows run in a clone of HEAD that shares the
+    project's DVC cache. The figures go to studies/NAME.json, `coattail study write` makes pages
+    of them.
     """
     from coattail.studies import running, study_pages
 

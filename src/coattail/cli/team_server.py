@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from coattail.cli.contents import Group
+from coattail.cli.contents import CommandGroup
 
 if TYPE_CHECKING:
     from coattail.team.users import Role
@@ -22,7 +22,7 @@ CONFIG = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def team() -> None:
     """Start the team's MLflow server, name its users, back it up."""
 

@@ -31,27 +31,40 @@ VALIDATION = (1,)  # what the seeds of copies of validation texts end with
 class AugmentParams(Params):
     """A variant of the section ``augment_tails``."""
 
-    # Share of the labels, most frequent first, that form the head; 0: all tail, 1: all head.
-    tau: float = Field(default=0.1, ge=0, le=1)
-    # Copies asked for per text of the tail; 0 makes none.
-    n_aug: int = Field(default=4, ge=0, le=100)
-    # How n_aug is read: as_coded makes n_aug // 2 + 1 copies by each technique (4 gives 7 times the
-    # texts), as_printed makes n_aug copies in all (4 gives 5 times the texts).
-    copies: Literal["as_coded", "as_printed"] = "as_coded"
-    # Copies that forget words.
-    dropout: bool = True
-    # Probability that a word is forgotten.
-    drop: float = Field(default=0.1, ge=0, lt=1)
-    # Copies that exchange the values of pairs of words.
-    swap: bool = True
-    # Exchanges per text, as a share of the mean number of words of a tail text (at least one).
-    swap_share: float = Field(default=0.1, ge=0, le=1)
-    # Train head and tail apart; off: one block of all labels, in which tail texts have copies.
-    decouple: bool = True
-    # Scale every copy back to unit length (neither the paper nor its code does).
-    renormalise: bool = False
-    # Seed of all copies.
-    seed: int = Field(default=0, ge=0)
+    tau: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="share of the labels, most frequent first, that form the head; 0: all are tail",
+    )
+    n_aug: int = Field(
+        4, ge=0, le=100, description="copies asked for per text of the tail; 0 makes none"
+    )
+    copies: Literal["as_coded", "as_printed"] = Field(
+        "as_coded",
+        description="how n_aug is read: as_coded makes n_aug // 2 + 1 copies by each technique (4 "
+        "gives 7 times the texts), as_printed n_aug copies in all (4 gives 5 times the texts)",
+    )
+    dropout: bool = Field(True, description="make copies that forget words")
+    drop: float = Field(0.1, ge=0, lt=1, description="probability that a word is forgotten")
+    swap: bool = Field(True, description="make copies that exchange the values of pairs of words")
+    swap_share: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="exchanges per text, as a share of the mean number of words of a tail text (at "
+        "least one)",
+    )
+    decouple: bool = Field(
+        True,
+        description="train head and tail apart; false: one block of all labels, in which texts of "
+        "the tail have copies",
+    )
+    renormalise: bool = Field(
+        False,
+        description="scale every copy back to unit length (neither the paper nor its code does)",
+    )
+    seed: int = Field(0, ge=0, description="seed of all copies")
 
 
 def augment(

@@ -42,9 +42,11 @@ class PreprocessParams(Params):
     )
     max_tokens: int = Field(500, ge=1, description="token ids kept of a text (deep models)")
     vocabulary: int = Field(100_000, ge=1, description="words with a token id, frequent first")
-    valid_share: float = Field(0.1, gt=0, lt=1, description="of train, where no valid is given")
+    valid_share: float = Field(
+        0.1, gt=0, lt=1, description="share of train, where no valid is given"
+    )
     valid_max: int = Field(4000, ge=1, description="most texts that such a split takes")
-    seed: int = Field(42, ge=0, description="of that split and of words without a vector")
+    seed: int = Field(42, ge=0, description="seed of that split and of words without a vector")
     head_share: float = Field(0.6, gt=0, lt=1, description="positives carried by the head labels")
     tail_share: float = Field(0.1, gt=0, lt=1, description="positives carried by the tail labels")
 

@@ -40,7 +40,9 @@ class FileParams(Params):
         description="http(s) address, or a key of conf/addresses.yaml; null: not public",
     )
     size: int | None = Field(default=None, ge=0, description="bytes, where known")
-    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$", description="where known")
+    sha256: str | None = Field(
+        default=None, pattern=r"^[0-9a-f]{64}$", description="checksum, where known"
+    )
     member: str | None = Field(
         default=None,
         description="its path inside the archive, or the end of that path; null: its name",
@@ -85,7 +87,7 @@ class ExpectParams(Params):
 
 
 class DatasetParams(Params):
-    """The `dataset:` section of params.yaml."""
+    """Which texts: where the files are, what they hold, and facts about them."""
 
     name: str = Field(description="name of the entry, as in `coattail use NAME`")
     title: str = Field(default="", description="one line for people")
@@ -104,8 +106,8 @@ class DatasetParams(Params):
     label_separator: str = Field(
         default="|", min_length=1, description="what stands between two labels of a csv cell"
     )
-    text_column: str = Field(default="text", min_length=1, description="of a csv")
-    label_column: str = Field(default="labels", min_length=1, description="of a csv")
+    text_column: str = Field(default="text", min_length=1, description="column of a csv")
+    label_column: str = Field(default="labels", min_length=1, description="column of a csv")
     propensity: PropensityParams = Field(
         default=PropensityParams(),
         description="constants of the propensity-scored metrics",
@@ -153,7 +155,7 @@ class TakeInParams(Params):
 
 
 class VectorsParams(Params):
-    """The `vectors:` section of params.yaml: pre-trained word vectors in GloVe text format."""
+    """Pre-trained word vectors in GloVe text format."""
 
     name: str | None = Field(default=None, description="name of the entry; null: no vectors")
     title: str = Field(default="", description="one line for people")

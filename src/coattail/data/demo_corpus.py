@@ -1,4 +1,6 @@
-"""The demo corpus: texts generated from a seed, with a truth that is known (see docs/explanation/demo-corpus.md).
+"""The demo corpus: texts generated from a seed, with a truth that is known.
+
+More in docs/explanation/demo-corpus.md.
 
 Labels form a tree of three levels, ``area/field/topic``. A text has a few topics, each told in a
 few sentences; its complete labels Y* are these topics with their fields and areas. A topic is a

@@ -104,7 +104,7 @@ def _manifest(dataset: DatasetParams, files: dict[str, FileParams], folder: Path
 
 
 def _dataset_bundle(dataset: DatasetParams) -> _Bundle:
-    files: dict[str, FileParams] = {role: file for role, file in dataset.files.items()}
+    files: dict[str, FileParams] = dict(dataset.files.items())
     archive = files.pop("archive", None)
     if not files:
         files = _own_files(dataset)

@@ -65,7 +65,7 @@ def places(dataset: DatasetParams, source: Path) -> dict[str, Path]:
 
     A file may lie there under its name in the entry or under its name in the original archive.
     """
-    files: dict[str, FileParams] = {role: file for role, file in dataset.files.items()}
+    files: dict[str, FileParams] = dict(dataset.files.items())
     archive = files.pop("archive", None)
     found: dict[str, Path] = {}
     for role, file in (files or detect(dataset.format, source)).items():

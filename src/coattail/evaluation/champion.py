@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from coattail.config import Params, suggestion
 from coattail.errors import DataError
@@ -35,13 +35,16 @@ Floor = Annotated[Any, AfterValidator(_written)]
 
 
 class BestParams(Params):
-    """Section `evaluate.best` of params.yaml: which candidate is the champion."""
+    """Which candidate is the champion: one metric, and floors for others."""
 
-    by: str | None = None
-    """Metric on validation that decides; null for PSP at the largest k."""
-    at_least: dict[str, Floor] | None = None
-    """Metric on validation -> floor: a number, `base`, `base - x` or `base + x`. Null for
-    `base - 1.0` in precision at the smallest k; {} for no floor."""
+    by: str | None = Field(
+        None, description="metric on validation that decides; null: PSP at the largest k"
+    )
+    at_least: dict[str, Floor] | None = Field(
+        None,
+        description="metric on validation -> floor: a number, `base`, `base - x` or `base + x`; "
+        "null: `base - 1.0` in precision at the smallest k; {}: no floor",
+    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How good a ranking is: functions of (TopK, Y, weights), in percent. See docs/explanation/metrics.md."""
+"""How good a ranking is: functions of (TopK, Y, weights): docs/reference/metrics.md."""
 
 from __future__ import annotations
 

@@ -25,30 +25,44 @@ from coattail.labels.frequency import BANDS, EDGES, bin_names, frequency_bin
 from coattail.progress import progress
 
 Row = dict[str, Any]
+COMPLETE = ("p", "ndcg", "rp", "recall", "coverage", "tail_recall", "tail_coverage")
+"""Metrics that are taken against the complete labels too, where they are known."""
 TABLES = ("bands", "bins", "intervals", "comparisons", "front", "calibration", "validation")
 
 
 class EvaluateParams(Params):
     """Section `evaluate` of params.yaml."""
 
-    ks: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(strict=False)] = (1, 3, 5)
-    """Ranks at which metrics are taken; the largest is the one tables and plots show."""
-    base: str | None = None
-    """Candidate all others are compared with; null for the first one."""
-    best: champion.BestParams = champion.BestParams()
-    """Which candidate is the champion; chosen on validation."""
-    resamples: int = Field(1000, ge=10, le=100_000)
-    """Bootstrap resamples of the texts."""
-    confidence: float = Field(0.95, gt=0, lt=1)
-    """Share of the resamples inside an interval; of comparisons, inside all those of a metric."""
-    seed: int = Field(0, ge=0)
-    """Seed of the resamples."""
-    psndcg: metrics.Variant = "a"
-    """Normalisation of PSnDCG: a as in the XMC repository, b as in pyxclib (docs/explanation/metrics.md)."""
-    bins: Annotated[tuple[int, ...], Field(strict=False)] = EDGES
-    """Largest training frequency of each bin but the last."""
-    calibration_bins: int = Field(10, ge=2, le=100)
-    """Bins of the probability in the reliability table."""
+    ks: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(strict=False)] = Field(
+        (1, 3, 5),
+        description="ranks at which metrics are taken; the largest is the one of tables and plots",
+    )
+    base: str | None = Field(
+        None, description="candidate that all others are compared with; null: the first one"
+    )
+    best: champion.BestParams = Field(
+        champion.BestParams(), description="which candidate is the champion; chosen on validation"
+    )
+    resamples: int = Field(
+        1000, ge=10, le=100_000, description="bootstrap resamples of the test texts"
+    )
+    confidence: float = Field(
+        0.95,
+        gt=0,
+        lt=1,
+        description="share of the resamples inside an interval; of comparisons, inside all "
+        "intervals of a metric",
+    )
+    seed: int = Field(0, ge=0, description="seed of the resamples")
+    psndcg: metrics.Variant = Field(
+        "a", description="normalisation of PSnDCG: a as the XMC repository does, b as pyxclib does"
+    )
+    bins: Annotated[tuple[int, ...], Field(strict=False)] = Field(
+        EDGES, description="largest training frequency of each bin but the last"
+    )
+    calibration_bins: int = Field(
+        10, ge=2, le=100, description="bins of the probability in the reliability table"
+    )
 
     @field_validator("ks", "bins")
     @classmethod
@@ -83,7 +97,8 @@ class Evaluation:
     summary : dict
         candidates, base, champion, best (per metric), ks, thresholds, kinds, sizes of the test set.
     metrics : dict
-        candidate -> metric -> value, every name of docs/explanation/metrics.md; NaN where it does not exist.
+        candidate -> metric -> value, every name of docs/reference/metrics.md; NaN where it does not
+        exist.
     tables : dict
         bands, bins, intervals, comparisons, front, calibration, validation: lists of flat rows.
     """
@@ -278,8 +293,7 @@ def _against_complete(
 ) -> dict[str, float]:
     """Plain metrics against the complete labels, and recall of those that were hidden."""
     values = metrics.summarise(metrics.judge(test, complete), truth.bands, ks)
-    names = ("p", "ndcg", "rp", "recall", "coverage", "tail_recall", "tail_coverage")
-    result = {f"complete_{m}_at_{k}": values[f"{m}_at_{k}"] for m in names for k in ks}
+    result = {f"complete_{m}_at_{k}": values[f"{m}_at_{k}"] for m in COMPLETE for k in ks}
     # What the observed labels lack; stored zeros are no labels to `judge`.
     hidden = metrics.judge(test, sp.csr_matrix(complete - complete.multiply(truth.test)))
     everyone = np.ones(truth.test.shape[1], np.bool_)

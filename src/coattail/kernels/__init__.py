@@ -1,4 +1,4 @@
-"""Compiled loops: plain arrays in, preallocated arrays out; of ours they import `cores` alone.
+"""Compiled loops: arrays in, preallocated arrays out. Of our modules they import only `cores`.
 
 Face: every module; `solvers` for binary problems, `runtime` for caches, threads and memory.
 """

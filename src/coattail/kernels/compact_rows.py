@@ -1,4 +1,4 @@
-"""Some rows of a matrix, renumbered so that what belongs together lies together."""
+"""Copies of some rows of a matrix, with words renumbered so that they fit the cache."""
 
 import numpy as np
 from numba import njit
@@ -55,17 +55,18 @@ def set_apart(
     indptr, indices, values, rows, table, sub_indptr, middle, sub_indices, sub_values, own, words,
     order,
 ):  # fmt: skip
-    """Copy some rows, words that only one of them has behind those that they share.
+    """Copy some rows so that words used by several of them come before words used by one.
 
-    Shared words of row r end at ``middle[r]``, and ``own[r]`` is the sum of squares of the others.
-    Words are numbered anew, shared ones first, each kind by their old numbers, which ``words``
-    receives; ``order`` lists the new numbers by the old ones; both have room enough. Where hardly a
-    word would be apart all count as shared. Returns the numbers of words and of shared ones.
+    The shared words of row r end at ``middle[r]``; ``own[r]`` is the sum of squares of the others.
+    Words get new numbers, shared ones first, each kind in the order of the old numbers. ``words``
+    receives the old number of each; ``order`` receives the new numbers, sorted by the old ones. If
+    few words would be set apart, all count as shared. Returns how many words there are, and how
+    many of them are shared.
 
-    A word is a bit: ``table`` (words // 64 + 1, 4) of uint64 holds, for 64 words, which of them
-    only one row has, which of them more, and how many of each kind are before. That is small enough
-    for the nearest cache, where a number for every word is not, and nothing has to be guessed. It
-    is scratch of zeros, and left so.
+    ``table`` (words // 64 + 1, 4) of uint64 is scratch of zeros, and left so. Each of its rows is
+    about 64 words, one bit each: which are used by one row, which by more, and how many words of
+    each kind come before. It fits the nearest cache, which a number for every word would not, and
+    it is read without branches that the processor would have to guess.
     """
     one, two, six, low = np.uint64(1), np.uint64(2), np.uint64(6), np.uint64(63)
     sub_indptr[0] = 0

@@ -1,7 +1,8 @@
 """Sparse primitives for many labels side by side, in LLVM vectors; see ``sparse``.
 
-There are LANES of them, or as many as ``signs`` has bits where a function takes that: uint32, or
-uint8 for few labels. A lane has the same bits whatever the number of lanes.
+A label is a lane of the vectors. There are LANES of them; a function that takes ``signs`` has as
+many lanes as its integers have bits: 32, or 8 for few labels. The number of lanes does not change
+the result of any.
 """
 
 import platform
@@ -98,18 +99,18 @@ def visit_lanes(
     typing, signs, margins, square, own, half_pos, half_neg, small, moving, alpha, first, extremes,
     change, bias,
 ):  # fmt: skip
-    """One row's step of dual descent for many labels; whether any dual variable moved.
+    """One step of dual descent on one row, for many labels; returns whether a variable moved.
 
-    Bit j of ``signs`` tells whether the row is positive for lane j. The row's dual variables times
-    signs, from ``alpha[first]`` on, change, and so does ``bias``;
-    ``own`` is the part of ``square`` whose words are in no other row, and not in ``margins``;
-    ``half_pos`` and ``half_neg`` are 1/(2C); ``moving`` is 1 for lanes that descend, else 0.
-    ``extremes`` (2, lanes) widens to hold the projected gradients; ``change`` receives what margins
-    per product gain.
+    Bit j of ``signs`` is set if the row is positive for lane j. The step changes ``bias`` and the
+    row's dual variables times signs, which begin at ``alpha[first]``. ``change`` receives their
+    change. ``own`` is the part of ``square`` that belongs to words of no other row, which
+    ``margins`` leave out. ``half_pos`` and ``half_neg`` are 1/(2C);
+    ``moving`` is 1 for lanes that still descend, else 0; ``extremes`` (2, lanes) widens to hold the
+    projected gradients.
 
-    All in vectors as wide as those of ``sum_lanes`` and ``add_lanes``: a store that is narrower
-    than the load after it cannot be passed on, and the load waits until all stores before it are
-    done.
+    All vectors are as wide as those of ``sum_lanes`` and ``add_lanes``. The processor can pass on a
+    store to the load that follows only if the store is at least as wide; otherwise the load waits
+    until the store has reached the cache.
     """
     sig = types.boolean(
         signs, margins, types.float32, types.float32, half_pos, half_neg, types.float32,

@@ -1,9 +1,9 @@
-"""Sparse primitives written in LLVM vectors: numba's own vectoriser leaves gathers scalar.
+"""Sparse primitives written as LLVM code, because numba leaves gathers scalar.
 
-The functions below are numba intrinsics: they can be called only from compiled code. They take
-whole arrays, not addresses, so the arrays stay alive while they work, and they check no bounds.
-Rows are ``indices[start:stop]``, ``values[start:stop]``; indices within a row must be distinct.
-``lanes`` has those for many labels side by side; the first functions here build both.
+The functions below are numba intrinsics, which only compiled code can call. They take arrays, not
+addresses, so that the arrays stay alive while they work. They check no bounds. A row is
+``indices[start:stop]`` and ``values[start:stop]``; the indices of a row must be distinct.
+``lanes`` has the primitives for many labels side by side; it builds on the first functions here.
 """
 
 import numpy as np

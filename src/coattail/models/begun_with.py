@@ -19,7 +19,7 @@ from coattail.files import atomic_file
 
 log = logging.getLogger("coattail")
 
-FORMAT = 1  # of checkpoints and parts: one more whenever they are written otherwise
+FORMAT = 2  # of checkpoints and parts: one more whenever they are written otherwise
 NAME = "begun_with.json"
 
 Inputs = dict[str, str]

@@ -30,11 +30,20 @@ class PublishParams(Params):
 class ReportParams(Params):
     """Section `report` of params.yaml."""
 
-    examples: int = Field(12, ge=0, le=100)
-    """Test texts shown with what every candidate said."""
-    words: int = Field(4, ge=0, le=20)
-    """Words that explain a predicted label; 0 explains nothing and loads no model for it."""
-    text: int = Field(1200, ge=100, le=20_000)
-    """Characters shown of a text."""
-    labels: int = Field(20_000, ge=100, le=200_000)
-    """Rows of the table of labels at most; of more labels it holds an even sample by frequency."""
+    examples: int = Field(
+        12, ge=0, le=100, description="test texts shown with what every candidate said"
+    )
+    words: int = Field(
+        4,
+        ge=0,
+        le=20,
+        description="words that explain a predicted label; 0 explains nothing and loads no model",
+    )
+    text: int = Field(1200, ge=100, le=20_000, description="characters shown of a text")
+    labels: int = Field(
+        20_000,
+        ge=100,
+        le=200_000,
+        description="rows of the table of labels at most; of more labels it holds an even sample "
+        "by frequency",
+    )

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from coattail import cores
 from coattail.config import Params, load, parse, read_yaml
 from coattail.errors import CoattailError, ConfigError
@@ -29,9 +31,17 @@ class RunSettings(Params):
     reads it too, before anything is imported.
     """
 
-    device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
-    threads: int = 0  # 0: all cores that this process may use
-    processor: Wanted = "any"  # any, native
+    device: str = Field(
+        "auto", description="where networks run: auto, cpu, cuda, cuda:1, mps; not part of a result"
+    )
+    threads: int = Field(
+        0, description="threads; 0: all cores that this process may use; not part of a result"
+    )
+    processor: Wanted = Field(
+        "any",
+        description="any: the same bytes on every Intel or AMD processor with AVX2; native: "
+        "whatever is fastest on this one",
+    )
 
 
 def settings() -> RunSettings:

@@ -17,6 +17,9 @@ from coattail.labels.tree import Tree
 from coattail.models import begun_with
 from coattail.models.deep.deep_models import build
 from coattail.models.deep.deep_params import DeepParams
+from coattail.models.deep.transfer import transfer_models
+from coattail.models.deep.transfer.transfer_params import TransferParams
+from tests import deep_fit
 from tests.model_contract import digest
 from tests.tiny_bert import save_tiny_bert
 
@@ -35,6 +38,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "bilstm": {"model": "bilstm", "hidden": 3},
     "level": {"model": "attentionxml", "tree": "pairs", "hidden": 3, "fc": [4], "candidates": 1},
     "laroberta": {"model": "laroberta", "max_tokens": 8},
+    "httn": {"model": "httn", "hidden": 3, "dim": 4, "sets": 2},
 }
 OVER_TOKENS: dict[str, dict[str, Any]] = {
     "params.lr": {"lr": 0.02},
@@ -48,25 +52,28 @@ OVER_TOKENS: dict[str, dict[str, Any]] = {
     "code": {"code": "another digest"},
     "format": {"format": begun_with.FORMAT + 1},
 }
-CASES = [("bilstm", name) for name in OVER_TOKENS] + [("level", name) for name in OVER_TOKENS]
+CASES = [(model, name) for model in ("bilstm", "level", "httn") for name in OVER_TOKENS]
 CASES += [("level", "tree")]
 BERT_WORDS = [f"w{i}" for i in range(WORDS)]
 
 
 class Killed(Exception):
-    """Ends a training after its first epoch."""
+    """Ends a training in its second epoch."""
 
 
 def fit(settings: dict[str, Any], kill: bool = False, **changed: Any) -> Any:
     def log(numbers: dict[str, float], epoch: int) -> None:
-        if kill:
+        if kill and epoch == 1:
             raise Killed
 
     usual = {"tokens": TOKENS, "Y": Y, "valid": (TOKENS, Y), "vectors": VECTORS}
     usual |= {"vocabulary_size": WORDS, "trees": [TREE], "threads": 1, "log": log}
     given = usual | changed
-    params = parse({**COMMON, **settings}, DeepParams, "test")
-    return build(params).fit(given.pop("tokens"), given.pop("Y"), **given)
+    if settings["model"] == "httn":
+        model = transfer_models.build(parse({**COMMON, **settings}, TransferParams, "test"))
+    else:
+        model = build(parse({**COMMON, **settings}, DeepParams, "test"))
+    return deep_fit.fit(model, given.pop("tokens"), given.pop("Y"), **given)
 
 
 def check(
@@ -82,7 +89,6 @@ def check(
     checkpoint, changed = folder / "some.ckpt", dict(changed)
     with pytest.raises(Killed):
         fit(settings, kill=True, checkpoint=checkpoint, **usual)
-    # Killed before the end of its first epoch was noted, it has kept what it did at step 1.
     assert list(folder.glob("*.ckpt"))
     changed.pop("between", lambda: None)()
     for name, key in (("_code", "code"), ("FORMAT", "format")):
@@ -108,7 +114,7 @@ def test_a_changed_input_starts_anew_and_is_named(
 ) -> None:
     changed = {**OVER_TOKENS, "tree": {"trees": [OTHER_TREE]}}[named]
     usual = {"vectors": None} if named == "size of the vocabulary" else {}
-    settings = MODELS[model] | {"evaluate_every": 1}
+    settings = MODELS[model]
     check(settings, named, changed, usual, (tmp_path, monkeypatch, caplog))
 
 
@@ -136,7 +142,7 @@ def test_a_changed_input_of_a_pretrained_encoder_starts_anew_and_is_named(
     pytest.importorskip("transformers", reason="needs the extra coattail[transformers]")
     encoder = save_tiny_bert(tmp_path / "bert", BERT_WORDS)
     usual = {"tokens": texts(TOKENS), "valid": (texts(TOKENS), Y)}
-    settings = MODELS["laroberta"] | {"encoder": encoder, "evaluate_every": 1}
+    settings = MODELS["laroberta"] | {"encoder": encoder}
 
     def another_in_its_place() -> None:
         shutil.rmtree(encoder)

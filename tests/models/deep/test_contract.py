@@ -15,6 +15,7 @@ from coattail.config import parse
 from coattail.labels.tree import Tree
 from coattail.models.deep.deep_models import build, load
 from coattail.models.deep.deep_params import DeepParams
+from tests.deep_fit import fit
 from tests.model_contract import ModelContract
 
 SMALL = {
@@ -47,7 +48,7 @@ class DeepContract(ModelContract):
     def fit(self, model: Any, X: sp.csr_matrix, Y: sp.csr_matrix) -> Any:
         threads = int(os.environ.get("COATTAIL_THREADS", "1"))
         size = X.shape[1] + 2
-        return model.fit(self.inputs(X), Y, vocabulary_size=size, threads=threads, trees=trees(Y))
+        return fit(model, self.inputs(X), Y, vocabulary_size=size, threads=threads, trees=trees(Y))
 
 
 def trees(Y: sp.csr_matrix) -> list[Tree]:

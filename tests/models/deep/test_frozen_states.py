@@ -14,7 +14,7 @@ import torch
 from coattail.arrays import Ragged
 from coattail.models import begun_with
 from coattail.models.deep.batching import Batch
-from coattail.models.deep.training.frozen_states import WordPieces, keep_states
+from coattail.models.deep.training.frozen_states import Keeping, WordPieces, keep_states
 
 TEXTS = Ragged(np.array([0, 2, 3]), np.array([4, 5, 6], np.int32))
 
@@ -33,7 +33,7 @@ class Encoder:
 def keep(encoder: Encoder, tokens: Ragged = TEXTS, **settings: Any) -> WordPieces:
     usual = {"one_each": False, "precision": "float32", "budget_mb": 2, "batch": 8}
     usual |= {"device": "cpu", "identity": b"one", "width": encoder.width}
-    return keep_states(tokens, encoder, **(usual | settings))
+    return keep_states(tokens, encoder, Keeping(**(usual | settings)))
 
 
 def test_a_second_training_reads_what_the_first_encoded(tmp_path: Path) -> None:

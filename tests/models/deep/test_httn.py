@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
 from coattail.arrays import Ragged
+from coattail.data.text import PAD
 from coattail.errors import DataError, ModelError
 from coattail.evaluation import metrics
+from coattail.models.deep import batching
 from coattail.models.deep.transfer import prototypes
-from coattail.models.deep.transfer.encoder_net import HttnNet, batches
+from coattail.models.deep.transfer.encoder_net import HttnNet
 from coattail.models.deep.transfer.httn import Httn
 from coattail.models.deep.transfer.transfer_params import HttnParams
+from tests.deep_fit import fit
+from tests.model_contract import digest
 
 SMALL = {"dim": 8, "hidden": 8, "embedding_dim": 8, "sets": 5, "t": 3, "batch": 16, "lr": 0.01}
 WORDS = 40
@@ -37,7 +43,7 @@ def topics(n=240, labels=8, seed=0):
 def fitted(seed=0, **settings):
     tokens, Y = topics()
     params = HttnParams(**{**SMALL, "epochs": 8, "head_count": 5, "seed": seed} | settings)
-    return Httn(params).fit(tokens, Y, vocabulary_size=WORDS, threads=1)
+    return fit(Httn(params), tokens, Y, vocabulary_size=WORDS, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +54,30 @@ def model():
 # --- batches and the network ---------------------------------------------------------------------
 
 
-def test_batches_hold_every_text_once_cut_and_padded():
-    tokens = ragged([[3, 4, 5, 6], [], [7], [8, 9]])
-    for rng in (None, np.random.default_rng(0)):
-        seen = {}
-        for texts in batches(tokens, 3, 2, "cpu", rng):
-            for row, ids, length in zip(texts.rows, texts.ids, texts.lengths, strict=True):
-                seen[int(row)] = ids[:length].tolist()
-        assert seen == {0: [3, 4, 5], 1: [0], 2: [7], 3: [8, 9]}
+def padded(texts, max_tokens=99):
+    rows = np.arange(len(texts))
+    return batching.pad(ragged(texts), rows, max_tokens, "cpu", multiple=1, empty=PAD)
+
+
+def test_a_batch_is_cut_and_as_wide_as_its_longest_text():
+    batch = padded([[3, 4, 5, 6], [], [7], [8, 9]], 3)
+    assert batch.ids.tolist() == [[3, 4, 5], [0, 0, 0], [7, 0, 0], [8, 9, 0]]
+    assert batch.lengths.tolist() == [3, 1, 1, 2]
+    assert (batch.rest.tolist(), batch.rest_of.tolist()) == ([6], [0])
+
+
+def test_batches_of_an_epoch_are_the_same_whichever_is_asked_for_first():
+    lengths = np.random.default_rng(0).integers(0, 9, 50)
+    whole = batching.Shuffles(lengths, 4, [3, 1], pool=2)
+    epochs = [[rows.tolist() for rows in whole(epoch)] for epoch in range(4)]
+    assert epochs[0] != epochs[1]
+    assert all(sorted(chain(*batches)) == list(range(50)) for batches in epochs)
+    resumed = batching.Shuffles(lengths, 4, [3, 1], pool=2)
+    assert [[rows.tolist() for rows in resumed(epoch)] for epoch in (2, 3, 0)] == [
+        epochs[2],
+        epochs[3],
+        epochs[0],
+    ]
 
 
 def test_a_text_has_the_same_unit_vector_whatever_its_neighbours_are():
@@ -63,19 +85,19 @@ def test_a_text_has_the_same_unit_vector_whatever_its_neighbours_are():
     words = torch.randn(WORDS, 8, generator=torch.Generator().manual_seed(0))
     net = HttnNet(params, words).eval()
     texts = [[3, 4], [5, 6, 7, 8, 9, 10, 11], [12]]
-    together = next(iter(batches(ragged(texts), 99, 3, "cpu", None)))
+    together = padded(texts)
     with torch.inference_mode():
         vectors = net.unit_vectors(together)
         for row, vector in zip(together.rows, vectors, strict=True):
-            alone = batches(ragged([texts[row]]), 99, 1, "cpu", None)[0]
-            torch.testing.assert_close(net.unit_vectors(alone)[0], vector)
+            alone = net.unit_vectors(padded([texts[row]]))[0]
+            torch.testing.assert_close(alone, vector)
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(3))
 
 
 def test_the_order_of_words_matters_to_the_network():
     words = torch.randn(WORDS, 8, generator=torch.Generator().manual_seed(0))
     net = HttnNet(HttnParams(**SMALL), words).eval()
-    one, two = (batches(ragged([t]), 9, 1, "cpu", None)[0] for t in ([3, 4, 5], [5, 4, 3]))
+    one, two = padded([[3, 4, 5]]), padded([[5, 4, 3]])
     assert not torch.allclose(net.unit_vectors(one), net.unit_vectors(two))
 
 
@@ -112,7 +134,7 @@ def test_tail_labels_that_were_never_trained_are_told_apart():
     tokens, Y = pairs(0)
     params = HttnParams(**SMALL, epochs=10, head_count=20)
     tail = prototypes.split_labels(Y, params)[1]
-    model = Httn(params).fit(tokens, Y, vocabulary_size=WORDS, threads=1)
+    model = fit(Httn(params), tokens, Y, vocabulary_size=WORDS, threads=1)
     tokens, Y = pairs(1)
     rows = np.flatnonzero(np.isin(Y.indices, tail))
     scores = model.predict(tokens.take(rows), 28).to_csr(28).toarray()
@@ -168,7 +190,8 @@ def test_validation_keeps_the_best_epoch_and_numbers_are_logged():
     seen = []
     params = HttnParams(**SMALL, epochs=3, head_count=5)
     valid = topics(seed=5)
-    model = Httn(params).fit(
+    model = fit(
+        Httn(params),
         *(tokens, Y),
         vocabulary_size=WORDS,
         valid=valid,
@@ -189,7 +212,7 @@ def test_given_word_vectors_are_used():
     vectors = np.random.default_rng(0).normal(size=(WORDS, 5)).astype(np.float32)
     tokens, Y = topics(n=40)
     params = HttnParams(**SMALL, epochs=1, head_count=3)
-    model = Httn(params).fit(tokens, Y, vocabulary_size=WORDS, vectors=vectors, threads=1)
+    model = fit(Httn(params), tokens, Y, vocabulary_size=WORDS, vectors=vectors, threads=1)
     assert model.net_.word_dim == 5
 
 
@@ -232,12 +255,53 @@ def test_imprinted_rows_are_the_prototypes_beside_head_rows_of_unit_length():
 def test_the_offset_starts_at_the_log_odds_and_is_learned_only_if_wanted():
     tokens, Y = topics()
     model = Httn(HttnParams(**SMALL, lr_top=1e-9, epochs=1, model="joint"))
-    model.fit(tokens, Y, vocabulary_size=WORDS, threads=1)
+    fit(model, tokens, Y, vocabulary_size=WORDS, threads=1)
     seen = Y[:, :7]
     odds = seen.nnz / (seen.shape[0] * seen.shape[1] - seen.nnz)
     assert float(model.net_.offset.detach()) == pytest.approx(np.log(odds), abs=1e-6)
     assert float(fitted(epochs=1).net_.offset.detach()) != pytest.approx(np.log(odds), abs=1e-6)
     assert float(fitted(epochs=1, offset=False).net_.offset.detach()) == 0
+
+
+def test_prototypes_and_transfer_that_are_done_are_not_made_again(tmp_path, monkeypatch):
+    tokens, Y = topics()
+    params = HttnParams(**SMALL, epochs=2, head_count=5, finetune=True, dropout=0.3)
+    epochs = []
+
+    def train():
+        log = lambda numbers, epoch: epochs.append(epoch)  # noqa: E731
+        given = {"vocabulary_size": WORDS, "threads": 1, "log": log}
+        return fit(Httn(params), tokens, Y, **given, checkpoint=tmp_path / "some.ckpt")
+
+    class Killed(Exception):
+        pass
+
+    def killed(*_):
+        raise Killed
+
+    learn = prototypes.learn_transfer
+    with monkeypatch.context() as patch:
+        patch.setattr(prototypes, "learn_transfer", killed)
+        with pytest.raises(Killed):
+            train()
+    assert epochs == [0, 1]
+    done = []
+    monkeypatch.setattr(
+        prototypes, "learn_transfer", lambda *given: done.append(1) or learn(*given)
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(Httn, "_vectors", killed)
+        with pytest.raises(Killed):  # those of before fine-tuning are there
+            train()
+    assert epochs == [0, 1, 2, 3]
+    assert len(done) == 1
+    resumed = train()
+    assert epochs == [0, 1, 2, 3]
+    assert len(done) == 2
+    whole = fit(Httn(params), tokens, Y, vocabulary_size=WORDS, threads=1)
+    resumed.save(tmp_path / "resumed")
+    whole.save(tmp_path / "whole")
+    assert digest(tmp_path / "resumed") == digest(tmp_path / "whole")
 
 
 def test_fine_tuning_changes_head_and_tail_rows():
@@ -313,7 +377,7 @@ def test_adding_a_label_that_exists_is_a_clear_error():
     tokens, Y = topics(n=60)
     params = HttnParams(**SMALL, epochs=1, head_count=3)
     names = [f"label-{i}" for i in range(8)]
-    model = Httn(params).fit(tokens, Y, vocabulary_size=WORDS, label_names=names, threads=1)
+    model = fit(Httn(params), tokens, Y, vocabulary_size=WORDS, label_names=names, threads=1)
     with pytest.raises(ModelError, match=r"'label-2' exists \(id 2\)"):
         model.add_label("label-2", new_topic(2, 0))
     model.add_label("fresh", new_topic(2, 0))
@@ -334,16 +398,16 @@ def test_adding_without_texts_or_to_a_joint_model_is_a_clear_error(model):
 def test_mistakes_are_clear_errors(model, tmp_path):
     tokens, Y = topics(n=20)
     params = HttnParams(**SMALL)
-    with pytest.raises(DataError, match="20 texts but Y has 19"):
-        Httn(params).fit(tokens, Y[:-1], vocabulary_size=WORDS)
+    with pytest.raises(DataError, match="20 texts but 19 rows"):
+        fit(Httn(params), tokens, Y[:-1], vocabulary_size=WORDS)
     with pytest.raises(DataError, match="nothing to learn"):
-        Httn(params).fit(tokens, sp.csr_matrix(Y.shape, dtype=np.float32), vocabulary_size=WORDS)
+        fit(Httn(params), tokens, sp.csr_matrix(Y.shape, dtype=np.float32), vocabulary_size=WORDS)
     with pytest.raises(DataError, match="the vocabulary has 5 words"):
-        Httn(params).fit(tokens, Y, vocabulary_size=5)
+        fit(Httn(params), tokens, Y, vocabulary_size=5)
     with pytest.raises(DataError, match="word vectors"):
-        Httn(params).fit(tokens, Y, vocabulary_size=WORDS, vectors=np.zeros((3, 4)))
+        fit(Httn(params), tokens, Y, vocabulary_size=WORDS, vectors=np.zeros((3, 4)))
     with pytest.raises(DataError, match="label names"):
-        Httn(params).fit(tokens, Y, vocabulary_size=WORDS, label_names=["a"])
+        fit(Httn(params), tokens, Y, vocabulary_size=WORDS, label_names=["a"])
     with pytest.raises(DataError, match="the vocabulary has 40 words"):
         model.predict(ragged([[99]]), 1)
     with pytest.raises(ModelError, match="is missing"):

@@ -13,10 +13,12 @@ from coattail.errors import ModelError
 from coattail.evaluation import metrics
 from coattail.labels.tree import Tree
 from coattail.models.deep import batching
-from coattail.models.deep.deep_models import build, forget, load
+from coattail.models.deep.deep_models import build, load
 from coattail.models.deep.deep_params import AttentionXmlParams
 from coattail.models.deep.estimators.level_model import LevelModel
 from coattail.models.deep.estimators.tree_levels import Family, Level, choose_parents, levels_of
+from coattail.models.deep.training import checkpoint
+from tests.deep_fit import fit
 
 WORDS, LABELS = 30, 8
 # Root 0; clusters 1, 2, 3; clusters 4, 5 under 1 and 6, 7 under 2; node 3 holds labels itself.
@@ -115,7 +117,8 @@ def test_level_wise_training_learns_what_the_flat_model_learns(tmp_path: Path) -
     model = build(params())
     assert isinstance(model, LevelModel)
     epochs: list[int] = []
-    model.fit(
+    fit(
+        model,
         tokens,
         Y,
         vocabulary_size=WORDS,
@@ -125,7 +128,9 @@ def test_level_wise_training_learns_what_the_flat_model_learns(tmp_path: Path) -
         log=lambda _, epoch: epochs.append(epoch),
     )
     top = model.predict(test[0], 4).validate(LABELS)
-    flat = build(params(tree="flat", candidates=0)).fit(tokens, Y, vocabulary_size=WORDS, threads=1)
+    flat = fit(
+        build(params(tree="flat", candidates=0)), tokens, Y, vocabulary_size=WORDS, threads=1
+    )
     assert metrics.ranked(top, test[1], "ndcg", 5) > 88
     assert metrics.ranked(flat.predict(test[0], 4), test[1], "ndcg", 5) > 88
     assert 6 not in top.labels  # the label outside the tree
@@ -145,7 +150,7 @@ def test_level_wise_training_learns_what_the_flat_model_learns(tmp_path: Path) -
 def test_score_is_the_product_along_the_path() -> None:
     tokens, Y = corpus(40)
     model = build(params(epochs=1, candidates=5))
-    model.fit(tokens, Y, vocabulary_size=WORDS, trees=[TREE], threads=1)
+    fit(model, tokens, Y, vocabulary_size=WORDS, trees=[TREE], threads=1)
     chain = model.chains_[0]
     one = tokens.take(np.array([0]))
     batch_logits = []
@@ -164,7 +169,7 @@ def test_trees_are_averaged_and_weighted_training_runs() -> None:
     tokens, Y = corpus(60)
     other = Tree(np.array([-1, 0, 0], np.int32), np.array([1, 2, 1, 2, 1, 2, -1, 1], np.int32))
     model = build(params(epochs=1, weighting="pwcb", mix="tailmix"))
-    model.fit(tokens, Y, vocabulary_size=WORDS, trees=[TREE, other], threads=1)
+    fit(model, tokens, Y, vocabulary_size=WORDS, trees=[TREE, other], threads=1)
     top = model.predict(tokens, 5).validate(LABELS)
     assert len(model.chains_) == 2
     assert [len(chain.nets) for chain in model.chains_] == [3, 2]
@@ -179,7 +184,8 @@ def test_same_seed_gives_the_same_model_and_finished_levels_are_not_trained_agai
     for folder in ("a", "b"):
         seen: list[int] = []
         model = build(params(epochs=2))
-        model.fit(
+        fit(
+            model,
             tokens,
             Y,
             vocabulary_size=WORDS,
@@ -191,7 +197,7 @@ def test_same_seed_gives_the_same_model_and_finished_levels_are_not_trained_agai
         model.save(tmp_path / folder)
         runs.append(seen)
     assert len(list(tmp_path.glob("*.safetensors"))) == 3
-    forget(tmp_path / "state.safetensors")
+    checkpoint.forget(tmp_path / "state.safetensors")
     assert not list(tmp_path.glob("*.safetensors"))
     assert len(runs[0]) == 6
     assert runs[1] == []
@@ -202,15 +208,16 @@ def test_same_seed_gives_the_same_model_and_finished_levels_are_not_trained_agai
 def test_a_tree_that_is_missing_or_of_other_labels_is_refused() -> None:
     tokens, Y = corpus(20)
     with pytest.raises(ModelError, match="none was given"):
-        build(params()).fit(tokens, Y, vocabulary_size=WORDS)
+        fit(build(params()), tokens, Y, vocabulary_size=WORDS)
     with pytest.raises(ModelError, match="8 labels but Y has 7"):
-        build(params()).fit(tokens, Y[:, :7], vocabulary_size=WORDS, trees=[TREE])
+        fit(build(params()), tokens, Y[:, :7], vocabulary_size=WORDS, trees=[TREE])
 
 
 def test_only_the_level_of_labels_logs_metrics_of_labels() -> None:
     tokens, Y = corpus(40)
     seen: list[dict[str, float]] = []
-    build(params(epochs=1)).fit(
+    fit(
+        build(params(epochs=1)),
         tokens,
         Y,
         vocabulary_size=WORDS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -9,14 +10,20 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import XmlCnnParams
+from coattail.models.deep.device import threads
+from coattail.models.deep.fit_data import RunContext
+from coattail.models.deep.training.checkpoint import Checkpoint, forget
+from coattail.models.deep.training.fitting import plain_course
 from coattail.models.deep.training.loop import Trainer, step_seed
 from coattail.models.deep.training.optimiser import Adam, NormQueue, WeightAverage
 
@@ -130,15 +137,59 @@ def test_the_step_size_sinks_in_a_line() -> None:
     scales = []
 
     def backward(net: torch.nn.Module, *_: object) -> torch.Tensor:
-        scales.append(trainer.adam.scale)
+        scales.append(course.optimiser.scale)
         loss = net(torch.ones(1)).square().sum()
         loss.backward()
         return loss.detach()
 
     net, lengths = torch.nn.Linear(1, 1), np.ones(4, np.int64)
-    trainer = Trainer(net, params, lengths, backward, None, device="cpu", inputs={})
-    trainer.run()
+    course = plain_course("test", net, params, lengths, backward)
+    assert Trainer(course, RunContext(), Checkpoint(None, {})).run() == 2
     assert scales == [1, 0.875, 0.75, 0.625]
+
+
+def test_a_judge_that_changes_the_number_of_threads_does_not_change_that_of_the_steps() -> None:
+    # Numba's kernels do so when they start; sums of large operations depend on it.
+    params = XmlCnnParams(model="xmlcnn", epochs=3, batch=2, pieces=1)
+    seen = []
+
+    def backward(net: torch.nn.Module, *_: object) -> torch.Tensor:
+        seen.append(torch.get_num_threads())
+        loss = net(torch.ones(1)).square().sum()
+        loss.backward()
+        return loss.detach()
+
+    def judge() -> dict[str, float]:
+        torch.set_num_threads(3)
+        return {"valid_ndcg_at_5": 1.0}
+
+    for alone in (False, True):
+        net = torch.nn.Linear(1, 1)
+        net.in_threads = alone
+        course = plain_course("test", net, params, np.ones(4, np.int64), backward)
+        with threads(1):
+            Trainer(replace(course, judge=judge), RunContext(), Checkpoint(None, {})).run()
+    assert set(seen) == {1}
+
+
+def test_a_checkpoint_of_the_former_form_is_not_read_and_the_training_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "old.ckpt"
+    position = {"begun_with": {"format": "another digest"}, "epoch": 3, "done": True}
+    save_file({"weight.weight": torch.zeros(1)}, path, {"position": json.dumps(position)})
+    assert Checkpoint(path, {"format": "a digest"}).read("train x") is None
+    assert caplog.messages == [f"train x: starting anew, since {path} cannot be read"]
+
+
+def test_only_files_of_the_training_itself_are_forgotten(tmp_path: Path) -> None:
+    kept = Checkpoint(tmp_path / "a.ckpt", {})
+    for one in (kept, kept.part("classifier"), Checkpoint(tmp_path / "a-b.ckpt", {})):
+        one.write({"x": torch.ones(1)}, {})
+    (tmp_path / "a.tail").mkdir()
+    forget(tmp_path / "a.ckpt")
+    assert [path.name for path in tmp_path.iterdir()] == ["a-b.ckpt"]
+    forget(tmp_path / "missing" / "a.ckpt")
 
 
 TRAINING = """
@@ -148,6 +199,7 @@ TRAINING = """
     from coattail.arrays import Ragged
     from coattail.models.deep.deep_models import build
     from coattail.models.deep.deep_params import AttentionXmlParams
+    from coattail.models.deep.fit_data import FitData, RunContext
 
     folder, pause = Path(sys.argv[1]), float(sys.argv[2])
     rng = np.random.default_rng(0)
@@ -161,8 +213,9 @@ TRAINING = """
     def log(numbers, epoch):
         print("epoch", epoch, flush=True)
         time.sleep(pause)
-    build(params).fit(tokens, Y, vocabulary_size=30, valid=(tokens, Y), threads=1, log=log,
-        checkpoint=folder / "state.safetensors").save(folder / "model")
+    data = FitData(tokens, Y, valid=(tokens, Y), vocabulary_size=30)
+    context = RunContext(threads=1, log=log, checkpoint=folder / "state.safetensors")
+    build(params).fit(data, context).save(folder / "model")
 """
 
 

@@ -9,7 +9,6 @@ import torch
 from coattail.arrays import Ragged
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import AttentionXmlParams, BilstmParams, XmlCnnParams
-from coattail.models.deep.estimators.word_model import build_net
 from coattail.models.deep.nets.attentionxml import AttentionNet, candidates
 from coattail.models.deep.nets.layers import (
     BiLstm,
@@ -25,6 +24,8 @@ from coattail.models.deep.nets.layers import (
     word_mask,
 )
 from coattail.models.deep.nets.loss import cross_entropy, positive_weights
+from coattail.models.deep.nets.step import Step
+from coattail.models.deep.training.fitting import build_net
 from coattail.models.deep.training.word_start import bags
 
 TEXTS = [[2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4], [5], [6, 7, 8], [], [9, 9, 2, 2, 5]]
@@ -195,7 +196,7 @@ def test_blocks_of_labels_give_the_gradients_of_one_piece() -> None:
         net = build_net(params, 7, 10, 5)
         initialise(net, torch.Generator().manual_seed(3))
         generator = torch.Generator().manual_seed(4)
-        losses.append(net.backward(batch_of(TEXTS), targets, None, generator))
+        losses.append(net.backward(batch_of(TEXTS), Step(targets, None, generator)))
         gradients.append({name: p.grad for name, p in net.named_parameters()})
     torch.testing.assert_close(losses[0], losses[1])
     for name, gradient in gradients[0].items():
@@ -218,10 +219,10 @@ def test_blockwise_gradient_is_the_gradient_of_the_mean_loss() -> None:
     net = build_net(params, 7, 10, 5)
     initialise(net, torch.Generator().manual_seed(3))
     targets = (torch.rand(len(TEXTS), 7, generator=torch.Generator().manual_seed(5)) < 0.3).float()
-    net.backward(batch_of(TEXTS), targets, None, torch.Generator().manual_seed(0))
+    net.backward(batch_of(TEXTS), Step(targets, None, torch.Generator().manual_seed(0)))
     got = net.queries.grad.clone()
     net.zero_grad()
-    encoded = net.encode(batch_of(TEXTS), None)
+    encoded = net.encode(batch_of(TEXTS))
     logits = net.logits(encoded.states, encoded.mask, torch.arange(7))
     torch.nn.functional.binary_cross_entropy_with_logits(logits, targets).backward()
     torch.testing.assert_close(got, net.queries.grad)

@@ -24,11 +24,15 @@ from coattail.models.deep import device
 from coattail.models.deep.deep_models import build
 from coattail.models.deep.deep_params import DeepParams
 from coattail.models.deep.nets.layers import Words
+from coattail.models.deep.nets.step import Step
 from coattail.models.deep.training import processes
 from coattail.models.deep.training.batch_pieces import Pieces, in_turn, workers
 from coattail.models.deep.training.fitting import build_net, start_weights
+from coattail.models.deep.transfer import transfer_models
+from coattail.models.deep.transfer.transfer_params import TransferParams
 from coattail.pipeline.runner import limit_threads
 from coattail.progress import progress
+from tests.deep_fit import fit
 from tests.model_contract import digest
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -58,11 +62,23 @@ def test_number_of_threads_changes_no_byte_of_a_model_of_real_size(
     params = parse({"epochs": 1, **MODELS[name]}, DeepParams, name)
     scores = []
     for threads in (1, 3):
-        model = build(params).fit(tokens, Y, vocabulary_size=200, threads=threads)
+        model = fit(build(params), tokens, Y, vocabulary_size=200, threads=threads)
         model.save(tmp_path / str(threads))
         scores.append(model.predict(tokens, 9).scores.tobytes())
     assert digest(tmp_path / "1") == digest(tmp_path / "3")
     assert scores[0] == scores[1]
+
+
+@pytest.mark.parametrize("name", ["httn", "bbn", "oltr"])
+def test_number_of_threads_changes_no_byte_of_a_transfer_model_in_pieces(
+    name: str, tmp_path: Path
+) -> None:
+    tokens, Y = corpus(64, 60, 80)
+    params = parse({"model": name, "epochs": 1, "pieces": 2}, TransferParams, name)
+    for threads in (1, 3):
+        model = fit(transfer_models.build(params), tokens, Y, vocabulary_size=200, threads=threads)
+        model.save(tmp_path / str(threads))
+    assert digest(tmp_path / "1") == digest(tmp_path / "3")
 
 
 def test_pieces_of_a_batch_give_the_gradients_of_the_whole() -> None:
@@ -88,7 +104,7 @@ def gradients(tokens: Ragged, Y: sp.csr_matrix) -> Any:
     def task(net: Any, rows: Any, piece: int) -> torch.Tensor:
         batch = batching.pad(tokens, rows, 64, "cpu")
         targets = batching.dense_targets(Y, rows, "cpu")
-        loss: torch.Tensor = net.backward(batch, targets, None, torch.Generator())
+        loss: torch.Tensor = net.backward(batch, Step(targets, None, torch.Generator()))
         return loss
 
     return task
@@ -97,7 +113,7 @@ def gradients(tokens: Ragged, Y: sp.csr_matrix) -> Any:
 def test_more_pieces_than_texts_leave_some_without_work() -> None:
     tokens, Y = corpus(2, 30, 20)
     params = parse({"model": "xmlcnn", "pieces": 4, "epochs": 1}, DeepParams, "x")
-    assert build(params).fit(tokens, Y, vocabulary_size=200).predict(tokens, 3).n == 2
+    assert fit(build(params), tokens, Y, vocabulary_size=200).predict(tokens, 3).n == 2
 
 
 def test_copies_of_a_net_share_numbers_but_not_gradients() -> None:
@@ -159,6 +175,9 @@ TRAINING = """
     from coattail.models.deep.deep_models import build
     from coattail.config import parse
     from coattail.models.deep.deep_params import DeepParams
+    from coattail.models.deep.fit_data import FitData, RunContext
+    from coattail.models.deep.transfer import transfer_models
+    from coattail.models.deep.transfer.transfer_params import TransferParams
     from coattail.labels.tree import Tree
 
     folder = Path(sys.argv[1])
@@ -176,13 +195,27 @@ TRAINING = """
         "tree": {"model": "attentionxml", **small, "candidates": 1, "tree": "pairs", "epochs": 2},
         "xmlcnn": {"model": "xmlcnn", "filters": 4, "bottleneck": 8},
     }
+    rivals = {
+        "httn": {"head_share": 0.5, "sets": 3, "finetune": True, "finetune_lr": 0.01},
+        "bbn": {},
+        "oltr": {"memory_epochs": 2},
+        "ltmcp": {"head_share": 0.5},
+        "dxml": {"walks": 2, "walk_length": 5},
+    }
+    shape = {"epochs": 3, "batch": 14, "embedding_dim": 6, "hidden": 4, "dim": 6, "pieces": 2}
+    models = {
+        name: build(parse({**common, **settings}, DeepParams, name))
+        for name, settings in sets.items()
+    } | {
+        name: transfer_models.build(parse({"model": name, **shape, **more}, TransferParams, name))
+        for name, more in rivals.items()
+    }
+    data = FitData(tokens, Y, (tokens, Y), vocabulary_size=30, trees=trees)
     with processes.together("cpu") as device:
-        for name, settings in sets.items():
+        for name, model in models.items():
             curve = []
-            model = build(parse({**common, **settings}, DeepParams, name))
-            model.fit(tokens, Y, vocabulary_size=30, valid=(tokens, Y), threads=1, trees=trees,
-                device=device, log=lambda numbers, epoch: curve.append(numbers["loss"]),
-                checkpoint=folder / f"{name}.ckpt")
+            log = lambda numbers, epoch: curve.append(numbers["loss"])
+            model.fit(data, RunContext(device, 1, log, folder / f"{name}.ckpt"))
             if processes.leads():
                 model.save(folder / name)
                 (folder / f"{name}.json").write_text(json.dumps(curve))
@@ -216,6 +249,8 @@ def test_two_processes_train_as_one_with_the_whole_batch(tmp_path: Path) -> None
             ours, theirs = load_file(file), load_file(tmp_path / "2" / name / file.name)
             for key, tensor in ours.items():
                 torch.testing.assert_close(theirs[key], tensor, rtol=1e-4, atol=1e-6)
+    for name in ("httn", "bbn", "oltr", "ltmcp", "dxml"):
+        assert digest(tmp_path / "1" / name) == digest(tmp_path / "2" / name)
 
 
 FAILING = """
@@ -280,6 +315,8 @@ def test_one_process_is_not_started_and_a_wrong_number_is_an_error(
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setenv(processes.WANTED, "1")
     assert processes.launch("nothing") is False
+    monkeypatch.setenv(processes.WANTED, "3")
+    assert processes.launch("nothing", most=1) is False
     monkeypatch.setenv(processes.WANTED, "many")
     with pytest.raises(ConfigError, match="COATTAIL_PROCESSES=many"):
         processes.launch("nothing")
@@ -322,8 +359,9 @@ def test_bfloat16_changes_the_loss_by_rounding_only(name: str) -> None:
         net = build_net(params, 40, 200, 16)
         start_weights(net, params, tokens, Y, None)
         mixture = mixer.at(8, Moment(0, 0, 0), "cpu")
+        generator = torch.Generator().manual_seed(0)
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            loss = net.backward(batch, targets, None, torch.Generator().manual_seed(0), *mixture)
+            loss = net.backward(batch, Step(targets, None, generator, *mixture))
         assert loss.dtype == torch.float32
         used = [p for p in net.parameters() if p.grad is not None]
         assert all(p.grad.dtype == torch.float32 for p in used)

@@ -13,11 +13,11 @@ import torch
 from coattail.arrays import Ragged
 from coattail.config import parse
 from coattail.errors import ConfigError, ModelError
+from coattail.models.deep import batching
 from coattail.models.deep.nets.tail_mix import label_graph
 from coattail.models.deep.transfer import dxml, label_walks
 from coattail.models.deep.transfer.bbn import Bbn, ReversedSampler, alpha
 from coattail.models.deep.transfer.dxml import Dxml, nearest, vote
-from coattail.models.deep.transfer.encoder_net import batches
 from coattail.models.deep.transfer.ltmcp import Ltmcp
 from coattail.models.deep.transfer.oltr import Memory, centroids_of
 from coattail.models.deep.transfer.transfer_models import build, load
@@ -28,6 +28,7 @@ from coattail.models.deep.transfer.transfer_params import (
     OltrParams,
     TransferParams,
 )
+from tests.deep_fit import fit
 
 SMALL = {"dim": 8, "hidden": 6, "embedding_dim": 8, "batch": 16, "lr": 0.02, "epochs": 2}
 WORDS = 30
@@ -48,7 +49,7 @@ def fitted(model, tokens=None, Y=None, **settings):
     if tokens is None or Y is None:
         tokens, Y = topics()
     params = parse({**SMALL, "model": model, **settings}, TransferParams, "test")
-    return build(params).fit(tokens, Y, vocabulary_size=WORDS, threads=1)
+    return fit(build(params), tokens, Y, vocabulary_size=WORDS, threads=1)
 
 
 # --- BBN -----------------------------------------------------------------------------------------
@@ -74,7 +75,7 @@ def test_both_branches_count_the_same_when_ranking():
     model = fitted("bbn")
     assert isinstance(model, Bbn)
     tokens, _ = topics(n=5, seed=1)
-    texts = batches(tokens, 99, 8, "cpu", None)[0]
+    texts = batching.pad(tokens, np.arange(tokens.n), 99, "cpu")
     with torch.inference_mode():
         first = model.net_(texts) @ model.rows_[0].T
         second = model.branch_(model.net_.states(texts), texts.lengths) @ model.rows_[1].T
@@ -150,7 +151,7 @@ def test_head_labels_come_from_the_network_and_tail_labels_from_words():
     assert (model.head_.tolist(), model.tail_.tolist()) == ([0, 1], [2, 3, 4])
     tokens, _ = topics(n=8, seed=2)
     got = model.predict(tokens, 6).to_csr(6).toarray()
-    texts = batches(tokens, 99, 8, "cpu", None)[0]
+    texts = batching.pad(tokens, np.arange(tokens.n), 99, "cpu")
     with torch.inference_mode():
         network = torch.sigmoid(model.net_.logits(texts, model.rows_)).numpy()
     np.testing.assert_allclose(got[texts.rows][:, :2], network, rtol=1e-5)
@@ -311,7 +312,7 @@ def test_a_validation_set_is_used_and_logged(name):
     params = parse({**SMALL, "model": name}, TransferParams, "test")
     valid = topics(n=40, seed=9)
     kinds = {"vocabulary_size": WORDS, "threads": 1, "valid": valid}
-    build(params).fit(tokens, Y, **kinds, log=lambda numbers, epoch: seen.append((epoch, numbers)))
+    fit(build(params), tokens, Y, **kinds, log=lambda numbers, epoch: seen.append((epoch, numbers)))
     epochs = 2 + (params.memory_epochs if name == "oltr" else 0)
     assert [epoch for epoch, _ in seen] == list(range(epochs))
     assert all(any(key.startswith("valid_") for key in numbers) for _, numbers in seen)

@@ -16,9 +16,11 @@ from coattail.models.deep.batching import pad
 from coattail.models.deep.deep_models import build
 from coattail.models.deep.deep_params import AttentionXmlParams, DeepParams
 from coattail.models.deep.nets.attentionxml import AttentionNet, pick
-from coattail.models.deep.nets.layers import initialise, word_mask
+from coattail.models.deep.nets.layers import Reading, initialise, word_mask
 from coattail.models.deep.nets.loss import cross_entropy
 from coattail.models.deep.nets.span_mix import exchange_spans
+from coattail.models.deep.nets.step import Step
+from tests.deep_fit import fit
 from tests.model_contract import same
 
 
@@ -89,10 +91,10 @@ def test_saliency_of_words_is_the_norm_of_their_gradient_and_touches_no_paramete
     initialise(net, torch.Generator().manual_seed(0))
     batch = texts([5, 6, 7], [8, 9])
     targets = torch.tensor([[1.0, 0, 0, 1, 0], [0, 0, 1, 0, 0]])
-    found = net._saliency(batch, targets, None, torch.Generator())
+    found = net._saliency(batch, Step(targets, None, torch.Generator()))
     assert all(p.grad is None for p in net.parameters())
     words = net.embed(batch).detach().requires_grad_()
-    encoded = net.encode(batch, None, words=words)
+    encoded = net.encode(batch, Reading(words=words))
     every = torch.arange(5)
     logits = net.logits(encoded.states, encoded.mask, every)
     cross_entropy(logits, pick(targets, every), None).backward()
@@ -109,7 +111,7 @@ def test_attentionxml_trains_with_exchanged_spans(candidates: int) -> None:
     answers = []
     for mix in ("ssmix", "ssmix", "none"):
         made = build(settings(mix=mix, candidates=candidates, head_dim=4, epochs=2))
-        made.fit(tokens, Y, vocabulary_size=30, threads=1)  # type: ignore[arg-type]
+        fit(made, tokens, Y, vocabulary_size=30, threads=1)
         answers.append(made.predict(tokens, 3))  # type: ignore[arg-type]
     assert same(answers[0], answers[1])
     assert not same(answers[0], answers[2])

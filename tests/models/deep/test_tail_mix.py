@@ -10,7 +10,8 @@ import torch
 from coattail.arrays import Ragged
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import AttentionXmlParams, BilstmParams
-from coattail.models.deep.nets.layers import Mixture, contexts, initialise
+from coattail.models.deep.nets.layers import PLAIN, Mixture, Reading, contexts, initialise
+from coattail.models.deep.nets.step import Step
 from coattail.models.deep.nets.tail_mix import (
     Pairs,
     TailMixer,
@@ -122,7 +123,7 @@ def test_mixed_logit_is_the_logit_of_the_mixed_context_vector() -> None:
     net = build_net(params, 4, 10, 5)
     initialise(net, torch.Generator().manual_seed(0))
     tokens = Ragged(np.array([0, 3, 5]), np.array([2, 3, 4, 5, 6], np.int32))
-    encoded = net.encode(batching.pad(tokens, np.arange(2), 9, "cpu"), None)
+    encoded = net.encode(batching.pad(tokens, np.arange(2), 9, "cpu"))
     one = torch.tensor([1])
     pairs = Pairs(one, torch.tensor([2]), torch.tensor([0]), torch.tensor([0.3]))
     vectors = contexts(encoded.states, encoded.mask, net.queries)
@@ -148,12 +149,13 @@ def test_tailmix_loss_is_the_loss_of_mixed_positions_and_plain_rest(candidates: 
     batch = batching.pad(tokens, np.arange(3), 9, "cpu")
     targets = torch.from_numpy(Y.toarray())
     columns = torch.tensor([[0, 1, 2], [1, 2, 3], [3, 0, 1]]) if candidates else None
-    encoded = net.encode(batch, None)
+    encoded = net.encode(batch)
     tail = mixer()
-    pairs = net._pairs(tail, encoded.states, encoded.mask, columns, batch, torch.Generator())
+    step = Step(targets, None, torch.Generator(), tailmix=tail)
+    pairs = net._pairs(tail, encoded, columns, batch, step)
     tail.seed([0])
-    loss = net.backward_columns(encoded, targets, columns, None, torch.Generator(), batch, tail)
-    encoded = net.encode(batch, None)
+    loss = net.backward_columns(batch, encoded, columns, step)
+    encoded = net.encode(batch)
     everything = torch.arange(4)
     logits = net.logits(encoded.states, encoded.mask, everything)
     mixed = net._mixed_logits(encoded.states, encoded.mask, pairs)
@@ -176,8 +178,8 @@ def test_the_cheap_head_learns_from_true_labels_while_attention_mixes() -> None:
         net = build_net(params, 4, 10, 5)
         initialise(net, torch.Generator().manual_seed(0))
         targets = torch.from_numpy(Y.toarray())
-        encoded = net.encode(batch, None)
-        net.backward_columns(encoded, targets, columns, None, torch.Generator(), batch, tail)
+        step = Step(targets, None, torch.Generator(), tailmix=tail)
+        net.backward_columns(batch, net.encode(batch), columns, step)
         return {name: p.grad.to_dense() for name, p in net.named_parameters() if p.grad is not None}
 
     plain, mixed = gradients(None), gradients(mixer())
@@ -202,7 +204,9 @@ def test_mixing_a_text_with_itself_changes_nothing() -> None:
         tokens = Ragged(np.array([0, 3, 5]), np.array([2, 3, 4, 5, 6], np.int32))
         batch = batching.pad(tokens, np.arange(2), 9, "cpu")
         same = Mixture(torch.tensor([0, 1]), torch.tensor([0.3, 0.6]), place)
-        torch.testing.assert_close(net.pooled(batch, None, same), net.pooled(batch, None, None))
+        torch.testing.assert_close(
+            net.pooled(batch, Reading(mixture=same)), net.pooled(batch, PLAIN)
+        )
 
 
 def test_mixing_starts_at_its_epoch_and_depends_on_the_step_only() -> None:

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from coattail.config import parse
 from coattail.models.deep.deep_models import build, load
 from coattail.models.deep.deep_params import DeepParams
+from tests.deep_fit import fit
 from tests.model_contract import ModelContract
 from tests.tiny_bert import save_tiny_bert
 
@@ -52,7 +53,7 @@ class TextContract(ModelContract):
 
     def fit(self, model: Any, X: sp.csr_matrix, Y: sp.csr_matrix) -> Any:
         threads = int(os.environ.get("COATTAIL_THREADS", "1"))
-        return model.fit(self.inputs(X), Y, threads=threads)
+        return fit(model, self.inputs(X), Y, threads=threads)
 
 
 class TestFrozenLaroberta(TextContract):

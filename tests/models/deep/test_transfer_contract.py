@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,9 +13,11 @@ import scipy.sparse as sp
 
 from coattail.arrays import Ragged
 from coattail.config import parse
+from coattail.models.deep.training import checkpoint
 from coattail.models.deep.transfer.transfer_models import build, load
 from coattail.models.deep.transfer.transfer_params import TransferParams
-from tests.model_contract import ModelContract
+from tests.deep_fit import fit
+from tests.model_contract import FEW, ModelContract, digest, same, separable
 
 SMALL = {
     "epochs": 4,
@@ -29,8 +32,13 @@ SMALL = {
 }
 
 
+class Killed(Exception):
+    """Ends a training."""
+
+
 class TransferContract(ModelContract):
     settings: ClassVar[dict[str, Any]]
+    courses: ClassVar[tuple[str, ...]] = ("epochs",)  # params that say how long it trains
 
     def make(self) -> Any:
         return build(parse({**SMALL, **self.settings}, TransferParams, "test"))
@@ -46,7 +54,64 @@ class TransferContract(ModelContract):
 
     def fit(self, model: Any, X: sp.csr_matrix, Y: sp.csr_matrix) -> Any:
         threads = int(os.environ.get("COATTAIL_THREADS", "1"))
-        return model.fit(self.inputs(X), Y, vocabulary_size=X.shape[1] + 2, threads=threads)
+        return fit(model, self.inputs(X), Y, vocabulary_size=X.shape[1] + 2, threads=threads)
+
+    def fit_few(self, **given: Any) -> Any:
+        """A model with dropout, fitted on few texts; ``given`` are params and fields of a fit."""
+        X, Y = separable(FEW)
+        known = type(self.make().params).model_fields
+        params = {name: given.pop(name) for name in list(given) if name in known}
+        made = build(
+            parse({**SMALL, "dropout": 0.2, **self.settings, **params}, TransferParams, "")
+        )
+        usual = {"vocabulary_size": X.shape[1] + 2, "threads": 1}
+        return fit(made, self.inputs(X), Y, **(usual | given))
+
+    def test_a_training_that_is_interrupted_again_and_again_ends_with_the_same_bytes(
+        self, tmp_path: Path
+    ) -> None:
+        X, Y = separable(30, seed=1)
+        valid = (self.inputs(X), Y)
+        curve: dict[int, float] = {}
+        whole: dict[int, float] = {}
+
+        def log(numbers: dict[str, float], epoch: int) -> None:
+            curve[epoch] = numbers["loss"]
+            if epoch in stops:
+                stops.remove(epoch)
+                raise Killed
+
+        stops = {1, 2, 5}
+        for _ in range(4):
+            with suppress(Killed):
+                model = self.fit_few(valid=valid, checkpoint=tmp_path / "some.ckpt", log=log)
+        assert stops <= {5}  # where there is a second training, it was interrupted, too
+        assert list(tmp_path.glob("some.*.ckpt"))
+        loss = lambda numbers, epoch: whole.update({epoch: numbers["loss"]})  # noqa: E731
+        self.fit_few(valid=valid, log=loss).save(tmp_path / "whole")
+        model.save(tmp_path / "resumed")
+        assert digest(tmp_path / "whole") == digest(tmp_path / "resumed")
+        assert curve == whole
+        checkpoint.forget(tmp_path / "some.ckpt")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["resumed", "whole"]
+
+    def test_a_training_without_progress_stops_early_with_its_best_epoch(self) -> None:
+        X, Y = separable(30, seed=1)
+        noise = sp.csr_matrix(Y[np.random.default_rng(0).permutation(30)])
+        seen: list[float] = []
+
+        def log(numbers: dict[str, float], epoch: int) -> None:
+            assert epoch == len(seen)
+            seen.append(next(v for key, v in numbers.items() if key.startswith("valid_")))
+
+        epochs = dict.fromkeys(self.courses, 20)
+        stopped = self.fit_few(patience=1, **epochs, valid=(self.inputs(X), noise), log=log)
+        assert len(seen) < sum(epochs.values())
+        best = len(seen) - 3  # two evaluations were no better
+        assert seen[best] >= max(seen[best + 1 :])
+        if self.settings["model"] in ("httn", "ltmcp", "dxml"):  # as long as that, and no longer
+            until = self.fit_few(epochs=best + 1, valid=(self.inputs(X), noise))
+            assert same(stopped.predict(self.inputs(X), 5), until.predict(self.inputs(X), 5))
 
 
 class TestHttn(TransferContract):
@@ -64,6 +129,7 @@ class TestBbn(TransferContract):
 
 
 class TestOltr(TransferContract):
+    courses = ("epochs", "memory_epochs")
     settings: ClassVar[dict[str, Any]] = {"model": "oltr", "memory_epochs": 4}
 
 

@@ -22,14 +22,16 @@ from coattail.models.deep.deep_params import AplcParams, DeepParams, LarobertaPa
 from coattail.models.deep.nets import pretrained
 from coattail.models.deep.nets.aplc import AplcNet
 from coattail.models.deep.nets.attentionxml import pick
-from coattail.models.deep.nets.layers import Mixture, initialise
+from coattail.models.deep.nets.layers import Mixture, Reading, initialise
 from coattail.models.deep.nets.loss import cross_entropy
+from coattail.models.deep.nets.step import Step
 from coattail.models.deep.nets.transformer import LarobertaNet
 from coattail.models.deep.training.fitting import Mixer
 from coattail.models.deep.training.frozen_states import WordPieces
 from coattail.models.deep.training.loop import Moment
 from coattail.pipeline.candidates import Candidate
 from coattail.serving.tagger import Tagger
+from tests import deep_fit
 from tests.model_contract import digest, same
 from tests.tiny_bert import save_tiny_bert
 
@@ -80,7 +82,7 @@ def batch_of(found: pretrained.Pretrained, texts: list[str] = TEXTS) -> Any:
 
 def fit(settings: LarobertaParams | AplcParams, **more: Any) -> Any:
     Y = labels()
-    return build(settings).fit(TEXTS, Y, valid=(TEXTS, Y), threads=1, **more)  # type: ignore[arg-type]
+    return deep_fit.fit(build(settings), TEXTS, Y, valid=(TEXTS, Y), threads=1, **more)
 
 
 # --- reading
@@ -88,10 +90,10 @@ def fit(settings: LarobertaParams | AplcParams, **more: Any) -> Any:
 
 def test_a_text_has_the_same_states_and_logits_alone_and_padded(encoder: str) -> None:
     net, found = make_net(encoder)
-    together = net.encode(batch_of(found), None)
+    together = net.encode(batch_of(found))
     _, logits = net.score(batch_of(found), 5)
     for row, text in enumerate(TEXTS):
-        alone = net.encode(batch_of(found, [text]), None)
+        alone = net.encode(batch_of(found, [text]))
         real = int(alone.mask.sum())
         assert int(together.mask[row].sum()) == real
         torch.testing.assert_close(together.states[row, :real], alone.states[0, :real])
@@ -273,7 +275,7 @@ def test_two_texts_are_mixed_at_a_layer_as_by_hand(encoder: str, place: str, dep
     partner = torch.tensor([1, 0, 3, 2, 5, 4, 7, 6])
     mix = Mixture(partner, torch.linspace(0.5, 0.9, 8), place)
     with torch.no_grad():
-        states, mask = net.encoder(batch, torch.Generator().manual_seed(0), mix)
+        states, mask = net.encoder(batch, Reading(torch.Generator().manual_seed(0), mix))
         ids, own = net.encoder.cut(batch)
         expected = layer_by_layer(net.encoder.inner, ids, own, mix, depth)
     assert torch.equal(mask, own | own[partner])
@@ -319,9 +321,9 @@ def test_saliency_is_the_norm_of_the_gradient_of_word_vectors(encoder: str) -> N
     batch = batch_of(found)
     net.double()  # blocks of labels add up in another order, which float32 would show
     targets = torch.from_numpy(labels().toarray()).double()
-    found_norms = net._saliency(batch, targets, None, torch.Generator())
+    found_norms = net._saliency(batch, Step(targets, None, torch.Generator()))
     words = net.embed(batch).detach().requires_grad_()
-    states, mask = net.encoder(batch, None, words=words)
+    states, mask = net.encoder(batch, Reading(words=words))
     every = torch.arange(5)
     cross_entropy(net.logits(states, mask, every), pick(targets, every), None).backward()
     torch.testing.assert_close(found_norms, words.grad.norm(dim=2))
@@ -392,7 +394,7 @@ def test_longer_texts_than_the_encoder_reads_are_refused(encoder: str) -> None:
 
 def test_the_whole_limit_can_be_read(encoder: str) -> None:
     long = " ".join(WORDS)
-    model = build(params(encoder, max_tokens=12, epochs=1)).fit([long, "w1"], labels(2))  # type: ignore[arg-type]
+    model = deep_fit.fit(build(params(encoder, max_tokens=12, epochs=1)), [long, "w1"], labels(2))
     assert model.predict([long], 1).labels.shape == (1, 1)  # type: ignore[arg-type]
 
 
@@ -417,7 +419,7 @@ def test_a_real_encoder_knows_words_it_was_not_trained_on_here(model: str) -> No
     Y = sp.csr_matrix(np.repeat(np.eye(2, dtype=np.float32), 4, axis=0))
     settings = {"model": model, "max_tokens": 12, "epochs": 8, "batch": 4, "lr": 0.01}
     made = build(parse(settings, DeepParams, "test"))
-    made.fit(animals + money, Y, threads=1)  # type: ignore[arg-type]
+    deep_fit.fit(made, animals + money, Y, threads=1)
     top = made.predict(["a cow eats grass", "interest on savings", ""], 1)  # type: ignore[arg-type]
     assert top.labels[:2, 0].tolist() == [0, 1]
     assert top.scores.shape == (3, 1)

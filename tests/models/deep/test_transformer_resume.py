@@ -24,6 +24,7 @@ TRAINING = """
     from pathlib import Path
     from coattail.models.deep.deep_models import build
     from coattail.models.deep.deep_params import AplcParams
+    from coattail.models.deep.fit_data import FitData, RunContext
 
     folder, encoder, pause = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
     rng = np.random.default_rng(0)
@@ -36,8 +37,9 @@ TRAINING = """
     def log(numbers, epoch):
         print("epoch", epoch, flush=True)
         time.sleep(pause)
-    build(params).fit(texts, Y, valid=(texts, Y), threads=1, log=log,
-        checkpoint=folder / "state.safetensors").save(folder / "model")
+    data = FitData(texts, Y, valid=(texts, Y))
+    context = RunContext(threads=1, log=log, checkpoint=folder / "state.safetensors")
+    build(params).fit(data, context).save(folder / "model")
 """
 
 

@@ -18,7 +18,8 @@ from coattail.labels.frequency import counts, inverse_propensity
 from coattail.models.deep import device
 from coattail.models.deep.deep_models import build, load
 from coattail.models.deep.deep_params import AttentionXmlParams, DeepParams
-from coattail.models.deep.estimators.word_model import DeepModel
+from coattail.models.deep.estimators.word_model import WordModel
+from tests.deep_fit import fit
 
 WORDS, LABELS = 40, 8
 SMALL = {"epochs": 12, "batch": 16, "embedding_dim": 12, "dropout": 0.0, "lr": 0.01}
@@ -61,9 +62,9 @@ def corpus(n: int, seed: int = 0) -> tuple[Ragged, sp.csr_matrix]:
     return Ragged(indptr, np.concatenate(texts).astype(np.int32)), Y
 
 
-def fitted(name: str, n: int = 200, **other: object) -> DeepModel:
+def fitted(name: str, n: int = 200, **other: object) -> WordModel:
     tokens, Y = corpus(n)
-    return build(params_of(name, **other)).fit(tokens, Y, vocabulary_size=WORDS, threads=1)
+    return fit(build(params_of(name, **other)), tokens, Y, vocabulary_size=WORDS, threads=1)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -114,7 +115,7 @@ def test_input_is_left_untouched(name: str) -> None:
     kept = [a.copy() for a in (tokens.indptr, tokens.values, Y.indptr, Y.indices, Y.data)]
     for array in (tokens.indptr, tokens.values, Y.indptr, Y.indices, Y.data):
         array.setflags(write=False)
-    model = build(params_of(name, epochs=1)).fit(tokens, Y, vocabulary_size=WORDS, threads=1)
+    model = fit(build(params_of(name, epochs=1)), tokens, Y, vocabulary_size=WORDS, threads=1)
     model.predict(tokens, 3)
     for array, copy in zip(
         (tokens.indptr, tokens.values, Y.indptr, Y.indices, Y.data), kept, strict=True
@@ -136,7 +137,7 @@ def test_k_larger_than_the_number_of_labels_pads(name: str) -> None:
 def test_one_label_is_enough(name: str) -> None:
     tokens, Y = corpus(40)
     model = build(params_of(name, epochs=1))
-    model.fit(tokens, Y[:, :1], vocabulary_size=WORDS, threads=1)
+    fit(model, tokens, Y[:, :1], vocabulary_size=WORDS, threads=1)
     assert model.predict(tokens, 3).validate(1).labels[0].tolist() == [0, -1, -1]
 
 
@@ -144,7 +145,7 @@ def test_one_label_is_enough(name: str) -> None:
 def test_label_without_a_training_text_ranks_low(name: str) -> None:
     tokens, Y = corpus(240)
     silent = sp.hstack([Y, sp.csr_matrix((240, 1), dtype=np.float32)]).tocsr()
-    model = build(params_of(name, epochs=4)).fit(tokens, silent, vocabulary_size=WORDS, threads=1)
+    model = fit(build(params_of(name, epochs=4)), tokens, silent, vocabulary_size=WORDS, threads=1)
     top = model.predict(tokens, 1)
     assert np.mean(top.labels[:, 0] == LABELS) < 0.1
 
@@ -178,7 +179,8 @@ def test_best_weights_on_validation_are_kept() -> None:
     seen: list[dict[str, float]] = []
     model = build(params_of("attentionxml", epochs=6, swa_from=1, lr=0.05))
     valid = corpus(60, seed=1)
-    model.fit(
+    fit(
+        model,
         tokens,
         Y,
         vocabulary_size=WORDS,
@@ -196,7 +198,8 @@ def test_metrics_of_an_epoch_are_those_of_the_ranking_at_its_end() -> None:
     tokens, Y = corpus(40)
     valid, seen = corpus(30, seed=1), []
     model = build(params_of("bilstm", epochs=1, swa_from=1))
-    model.fit(
+    fit(
+        model,
         tokens,
         Y,
         vocabulary_size=WORDS,
@@ -215,7 +218,8 @@ def test_training_stops_when_validation_stops_improving() -> None:
     tokens, Y = corpus(64)
     epochs: list[int] = []
     model = build(params_of("xmlcnn", epochs=50, patience=2, lr=0.02))
-    model.fit(
+    fit(
+        model,
         tokens,
         Y,
         vocabulary_size=WORDS,
@@ -257,26 +261,26 @@ def test_token_id_outside_the_vocabulary_names_the_text() -> None:
     tokens = Ragged(np.array([0, 2, 3]), np.array([2, 3, WORDS], np.int32))
     Y = sp.csr_matrix(np.eye(2, dtype=np.float32))
     with pytest.raises(DataError, match=rf"text 1 holds token id {WORDS}.*{WORDS} words"):
-        build(params_of("bilstm")).fit(tokens, Y, vocabulary_size=WORDS)
+        fit(build(params_of("bilstm")), tokens, Y, vocabulary_size=WORDS)
 
 
 def test_word_vectors_of_another_vocabulary_are_refused() -> None:
     tokens, Y = corpus(10)
     with pytest.raises(DataError, match=r"shape \(7, 3\); wanted \(40, dimension\)"):
-        build(params_of("bilstm")).fit(tokens, Y, vocabulary_size=WORDS, vectors=np.ones((7, 3)))
+        fit(build(params_of("bilstm")), tokens, Y, vocabulary_size=WORDS, vectors=np.ones((7, 3)))
 
 
 def test_texts_and_labels_of_different_number_are_refused() -> None:
     tokens, Y = corpus(10)
     with pytest.raises(DataError, match="10 texts but 9 rows"):
-        build(params_of("bilstm")).fit(tokens, Y[:9], vocabulary_size=WORDS)
+        fit(build(params_of("bilstm")), tokens, Y[:9], vocabulary_size=WORDS)
 
 
 def test_given_vectors_set_the_dimension_and_may_stay_frozen() -> None:
     tokens, Y = corpus(40)
     vectors = np.random.default_rng(0).normal(size=(WORDS, 5)).astype(np.float32)
     model = build(params_of("bilstm", epochs=1, train_embeddings=False))
-    model.fit(tokens, Y, vocabulary_size=WORDS, vectors=vectors, threads=1)
+    fit(model, tokens, Y, vocabulary_size=WORDS, vectors=vectors, threads=1)
     table = model.net_.words.table.weight.detach().numpy()
     assert np.array_equal(table[1:], vectors[1:])
     assert not table[0].any()
@@ -357,10 +361,10 @@ def test_a_checkpoint_of_another_training_is_not_used(tmp_path: Path) -> None:
     checkpoint = tmp_path / "state.safetensors"
     for folder, seed in (("a", 1), ("b", 2)):
         model = build(params_of("bilstm", epochs=1, seed=seed))
-        model.fit(tokens, Y, vocabulary_size=WORDS, threads=1, checkpoint=checkpoint)
+        fit(model, tokens, Y, vocabulary_size=WORDS, threads=1, checkpoint=checkpoint)
         model.save(tmp_path / folder)
     checkpoint.write_bytes(b"not a checkpoint")
-    model.fit(tokens, Y, vocabulary_size=WORDS, threads=1, checkpoint=checkpoint)
+    fit(model, tokens, Y, vocabulary_size=WORDS, threads=1, checkpoint=checkpoint)
     model.save(tmp_path / "c")
     weights = [(tmp_path / f / "weights.safetensors").read_bytes() for f in "abc"]
     assert weights[0] != weights[1]

@@ -115,3 +115,25 @@ def test_one_row_and_no_row_are_answered():
 def test_what_is_no_trees_is_refused():
     with pytest.raises(ModelError, match="no boosted trees"):
         Boosted.from_json({"start": 1.0})
+
+
+def test_new_rows_are_told_as_well_as_by_scikit_learn():
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.metrics import log_loss
+    from threadpoolctl import threadpool_limits
+
+    rng = np.random.default_rng(5)
+    facts = rng.normal(size=(4000, 6))
+    eta = expit(3 * facts[:, 0] * facts[:, 1] + 2 * np.abs(facts[:, 2]) - 2)
+    truth = (rng.random(4000) < eta).astype(np.float64)
+    old, new = slice(0, 2000), slice(2000, 4000)
+    peer = HistGradientBoostingClassifier(
+        max_iter=boosting.TREES, max_depth=boosting.DEPTH, learning_rate=boosting.RATE,
+        l2_regularization=boosting.RIDGE, max_bins=boosting.BINS, early_stopping=False,
+    )  # fmt: skip
+    with threadpool_limits(1):
+        peer.fit(facts[old], truth[old])
+    ours = log_loss(truth[new], expit(boost(facts[old], truth[old])(facts[new])))
+    theirs = log_loss(truth[new], peer.predict_proba(facts[new])[:, 1])
+    assert ours < 1.01 * theirs
+    assert ours < 0.9 * log_loss(truth[new], np.full(2000, truth[old].mean()))

@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept, the threads that run them, the memory they use.
+"""Where compiled kernels are cached, which threads run them, and the memory they work in.
 
 Face: `pool`, `scratch`, `caching`.
 """

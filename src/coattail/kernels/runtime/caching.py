@@ -1,9 +1,9 @@
-"""Where compiled kernels are kept: by the content of their source, not by its path.
+"""Where compiled kernels are cached: under the content of their source, not under its path.
 
-Numba files compiled code under the path of its source, so every clone and every queued experiment
-(which runs in a copy of the project) would compile again; and a change in one file would not reach
-a kernel in another that has it compiled in. The digest of a file and of the kernel files it imports
-cures both.
+Numba caches compiled code under the path of its source. Then every clone and every queued
+experiment (which runs in a copy of the project) would compile again, and a kernel would not notice
+a change in another file whose functions it has compiled in. A digest of the file and of the kernel
+files it imports solves both.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def folder() -> Path:
 
 
 class ByContent(_CacheLocator):
-    """Numba's question where to keep a function, answered for the functions of this folder."""
+    """Tells numba where to cache the functions of this folder."""
 
     def __init__(self, py_func, py_file):
         self._stem = ".".join(Path(py_file).resolve().relative_to(HERE).with_suffix("").parts)

@@ -23,9 +23,9 @@ def threads() -> int:
 
 
 def each(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-    """``function`` of every task, results in the order of the tasks, as they become ready.
+    """Run ``function`` on every task in threads; yields results in the order of the tasks.
 
-    An exception, also an interrupt by the user, cancels what has not started.
+    An exception or an interrupt by the user cancels the tasks that have not started.
     """
     tasks = list(tasks)
     if threads() == 1 or len(tasks) < 2:

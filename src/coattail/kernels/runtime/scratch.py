@@ -1,8 +1,8 @@
-"""Memory of a thread: scratch that is used again, and room that stays, from large pieces.
+"""Memory per thread: scratch that is used again, and arrays cut from large pieces.
 
-Fresh memory is slow: the system clears and maps it page by page, which for the many small arrays of
-a large tree costs more than filling them. Names are those of the thread: two users of one name
-share its memory.
+Fresh memory is slow: the system clears and maps it page by page. For the many small arrays of a
+large tree that costs more than filling them. Every thread has its own names; within a thread, two
+users of one name share its memory.
 """
 
 import threading
@@ -11,17 +11,20 @@ from contextlib import contextmanager
 import numpy as np
 
 LINE = 64  # bytes
-PIECE = 1 << 25  # bytes that are taken from the system at once for room that stays
+PIECE = 1 << 25  # bytes taken from the system at once for arrays that stay
 _own = threading.local()
 
 
 def scratch(name, size, dtype):
-    """An array of this thread, (size,), holding anything; until it asks for ``name`` again."""
+    """Return this thread's array ``name``, (size,), with any content.
+
+    It is the caller's until the thread asks for ``name`` again.
+    """
     return whole(name, size, dtype)[:size]
 
 
 def whole(name, least, dtype):
-    """The same, as large as it has become: at least so much."""
+    """Return all of this thread's array ``name``, which has at least ``least`` values."""
     known = getattr(_own, name, None)
     if known is None or len(known) < least or known.dtype != dtype:
         known = _aligned(least, dtype)
@@ -30,16 +33,17 @@ def whole(name, least, dtype):
 
 
 def remember(name, array):
-    """What the thread has under a name from now on: a kernel needed a larger one."""
+    """Put ``array`` in the place of this thread's array ``name``: a kernel needed a larger one."""
     setattr(_own, name, array)
 
 
 @contextmanager
 def kept(name, size, dtype, value=0):
-    """Lend an array of this thread, (size,), filled with ``value``; the block gives it back so.
+    """Lend this thread's array ``name``, (size,), filled with ``value``.
 
-    Where the block fails, as a kernel does that finds no memory, the array may hold anything: the
-    next one who asks for the name gets another. No two blocks of a thread share a name.
+    The ``with`` block restores the value before it ends. If the block fails, as a kernel does that
+    finds no memory, the array is dropped, and the next block gets a new one. Blocks of a thread
+    that overlap must use different names.
     """
     known = _own.__dict__.pop(f"kept {name}", None)
     if known is None or len(known) < size or known.dtype != dtype:
@@ -50,7 +54,7 @@ def kept(name, size, dtype, value=0):
 
 
 def lasting(name, size, dtype):
-    """An array (size,) of its own; the memory is shared only with others of this name."""
+    """Return a new array, (size,), cut from this thread's current piece of memory for ``name``."""
     piece = getattr(_own, f"lasting {name}", None)
     if piece is None or len(piece) < size or piece.dtype != dtype:
         piece = np.empty(max(size, PIECE // np.dtype(dtype).itemsize), dtype)
@@ -59,7 +63,7 @@ def lasting(name, size, dtype):
 
 
 def _aligned(size, dtype):
-    """Begins at a cache line, so that a row of lanes never lies on one line more than it must."""
+    """An array that begins at a cache line, so that a row of lanes spans as few lines as it can."""
     room = np.empty(size * np.dtype(dtype).itemsize + LINE, np.uint8)
     skip = -room.ctypes.data % LINE
     return room[skip : skip + size * np.dtype(dtype).itemsize].view(dtype)

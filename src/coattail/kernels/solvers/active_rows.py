@@ -1,7 +1,7 @@
 """One pass over the rows for LANES labels at a time: which rows violate the margin?
 
-The pass only has to find rows, so it reads weights in 16 bits, with a scale per label: half the
-bytes, and margins that are off by less than a thousandth.
+The pass only finds rows, so rough margins do. It reads weights of 16 bits, with a scale per label:
+half the bytes, and an error of less than a thousandth in the margins.
 """
 
 import numpy as np
@@ -25,11 +25,12 @@ def narrow(V, scale, Q):
 
 
 @njit(nogil=True, cache=True)
-def violators(indptr, indices, values, begin, stride, Q, scale, bias, floor):
+def violators(rows, begin, stride, Q, scale, bias, floor):
     """Rows begin, begin + stride, ... with a margin above ``floor`` (LANES,), lane by lane.
 
     Returns (first (LANES + 1,), rows, margins); a lane has ``first[lane]:first[lane + 1]``.
     """
+    indptr, indices, values = rows.indptr, rows.indices, rows.values
     n = indptr.shape[0] - 1
     thresholds, offset = floor * scale, bias * scale
     out = np.empty(LANES, np.float32)
@@ -55,11 +56,15 @@ def violators(indptr, indices, values, begin, stride, Q, scale, bias, floor):
             margin[found] = out[j] / scale[j]
             counts[j + 1] += 1
             found += 1
-    first = np.cumsum(counts)
+    return _by_lane(np.cumsum(counts), lane[:found], row, margin)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _by_lane(first, lane, row, margin):
+    """Sort what was found by lane; rows keep their order."""
     at = first.copy()
-    rows = np.empty(found, np.int32)
-    margins = np.empty(found, np.float32)
-    for k in range(found):
+    rows, margins = np.empty(lane.shape[0], np.int32), np.empty(lane.shape[0], np.float32)
+    for k in range(lane.shape[0]):
         j = lane[k]
         rows[at[j]] = row[k]
         margins[at[j]] = margin[k]
@@ -69,7 +74,7 @@ def violators(indptr, indices, values, begin, stride, Q, scale, bias, floor):
 
 @njit(nogil=True, cache=True)
 def raised(first, margins, room, floor):
-    """Floors above which about twice ``room`` (LANES,) rows lie, from a probe of the rows."""
+    """Floors that about twice ``room`` (LANES,) rows exceed, estimated from a probe of the rows."""
     higher = floor.copy()
     for lane in range(LANES):
         own = margins[first[lane] : first[lane + 1]]
@@ -81,7 +86,7 @@ def raised(first, margins, room, floor):
 
 @njit(nogil=True, cache=True)
 def outside(rows, margins, members, marked, c_neg):
-    """Violators that are not members: their (rows, margins) and loss. ``marked`` is scratch."""
+    """Violators that are not members: their rows, margins and loss. ``marked`` is scratch."""
     for i in members:
         marked[i] = True
     kept = np.empty(rows.shape[0], np.int32)
@@ -101,7 +106,7 @@ def outside(rows, margins, members, marked, c_neg):
 
 @njit(nogil=True, cache=True)
 def enlarged(members, alpha, rows, margins, room):
-    """The set plus the violators with the largest margins, about ``room`` of them at most."""
+    """The set and the violators with the largest margins, about ``room`` of them at most."""
     cut = np.float32(-np.inf)
     if rows.shape[0] > room:
         cut = np.partition(margins, rows.shape[0] - room)[rows.shape[0] - room]

@@ -21,105 +21,111 @@ def ask_for_words(indices, values, start, stop):
 
 
 @njit(nogil=True, cache=True)
-def _ask_ahead(indptr, indices, values, squares, rows, alpha, order, k, active):
+def _ask_ahead(indptr, indices, values, squares, members, alpha, order, k, active):
     """Bring near what the visits after the k-th will read; no effect on any value."""
     if k + PLACE < active:
-        prefetch(rows, order[k + PLACE])
+        prefetch(members, order[k + PLACE])
         prefetch(alpha, order[k + PLACE])
     if k + BOUNDS < active:
-        i = rows[order[k + BOUNDS]]
+        i = members[order[k + BOUNDS]]
         prefetch(indptr, i)
         prefetch(squares, i)
     if k + WORDS < active:
-        i = rows[order[k + WORDS]]
+        i = members[order[k + WORDS]]
         ask_for_words(indices, values, indptr[i], indptr[i + 1])
 
 
+@njit(nogil=True, cache=True, inline="always")
+def shuffle(order, active, state):
+    """Shuffle the first ``active`` of ``order``; returns the next state of the random numbers."""
+    for k in range(active - 1):
+        state = step(state)
+        j = k + below(state, active - k)
+        order[k], order[j] = order[j], order[k]
+    return state
+
+
 @njit(nogil=True, cache=True)
-def descend(
-    indptr,
-    indices,
-    values,
-    squares,
-    rows,
-    alpha,
-    n_pos,
-    half_pos,
-    half_neg,
-    eps,
-    max_epochs,
-    w,
-    key,
-):
+def descend(rows, members, alpha, n_pos, halves, limits, w, key):
     """Dual coordinate descent on a set of rows; alpha and w = (weights, bias) change in place.
 
-    ``rows[:n_pos]`` are positive, the others negative; ``half_pos`` and ``half_neg`` are 1/(2C).
-    ``squares`` is |x_i|^2 + 1. Shrinking as in liblinear. Returns epochs done, 0 where they did
-    not suffice, and the number of row visits.
+    ``members[:n_pos]`` are positive, the others negative; ``halves`` are their 1/(2C), ``limits``
+    (eps, epochs). Shrinking as in liblinear. Returns epochs done, 0 where they did not suffice, and
+    the number of row visits.
     """
-    m = rows.shape[0]
+    m = members.shape[0]
     order = np.arange(m).astype(np.int32)
     active = m
     limit = np.float32(np.inf)  # gradients above it leave the active part
-    bias = w[w.shape[0] - 1]
-    state = mix(key, m)
-    visits = 0
-    small = NEGLIGIBLE * eps  # a coordinate this near its optimum is left alone
+    eps, max_epochs = limits
+    visits, state = 0, mix(key, m)
     for epoch in range(max_epochs):
-        highest, lowest = np.float32(-np.inf), np.float32(np.inf)
-        for k in range(active - 1):
-            state = step(state)
-            j = k + below(state, active - k)
-            order[k], order[j] = order[j], order[k]
-        k = 0
-        while k < active:
-            _ask_ahead(indptr, indices, values, squares, rows, alpha, order, k, active)
-            e = order[k]
-            i = rows[e]
-            sign, half = np.float32(1.0), half_pos
-            if e >= n_pos:
-                sign, half = np.float32(-1.0), half_neg
-            margin = dot(indices, values, indptr[i], indptr[i + 1], w) + bias
-            old = alpha[e]
-            gradient = sign * margin - np.float32(1.0) + old * half
-            visits += 1
-            projected = gradient
-            if old == 0:
-                if gradient > limit:
-                    active -= 1
-                    order[k], order[active] = order[active], order[k]
-                    continue
-                projected = min(gradient, np.float32(0.0))
-            highest = max(highest, projected)
-            lowest = min(lowest, projected)
-            if abs(projected) > small:
-                new = max(old - gradient / (squares[i] + half), np.float32(0.0))
-                if new != old:
-                    alpha[e] = new
-                    change = (new - old) * sign
-                    axpy(indices, values, indptr[i], indptr[i + 1], change, w)
-                    bias += change
-            k += 1
+        state = shuffle(order, active, state)
+        active, highest, lowest, seen = _epoch(
+            rows, members, alpha, n_pos, halves, NEGLIGIBLE * eps, limit, order, active, w
+        )
+        visits += seen
         if highest - lowest <= eps:
             if active == m:
-                w[w.shape[0] - 1] = bias
                 return epoch + 1, visits
             active = m
             limit = np.float32(np.inf)
         else:
             limit = highest if highest > 0 else np.float32(np.inf)
-    w[w.shape[0] - 1] = bias
     return 0, visits
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _epoch(rows, members, alpha, n_pos, halves, small, limit, order, active, w):
+    """Visit the active rows once; returns how many stay so, the extreme gradients, and visits.
+
+    A coordinate whose gradient is at most ``small`` is near its optimum and left alone.
+    """
+    indptr, indices, values, squares = rows  # once: each look into a tuple counts a reference
+    highest, lowest = np.float32(-np.inf), np.float32(np.inf)
+    bias = w[w.shape[0] - 1]
+    visits, k = 0, 0
+    while k < active:
+        _ask_ahead(indptr, indices, values, squares, members, alpha, order, k, active)
+        e = order[k]
+        i = members[e]
+        sign, half = np.float32(1.0), halves[0]
+        if e >= n_pos:
+            sign, half = np.float32(-1.0), halves[1]
+        margin = dot(indices, values, indptr[i], indptr[i + 1], w) + bias
+        old = alpha[e]
+        gradient = sign * margin - np.float32(1.0) + old * half
+        visits += 1
+        projected = gradient
+        if old == 0:
+            if gradient > limit:
+                active -= 1
+                order[k], order[active] = order[active], order[k]
+                continue
+            projected = min(gradient, np.float32(0.0))
+        highest = max(highest, projected)
+        lowest = min(lowest, projected)
+        if abs(projected) > small:
+            new = max(old - gradient / (squares[i] + half), np.float32(0.0))
+            if new != old:
+                alpha[e] = new
+                change = (new - old) * sign
+                axpy(indices, values, indptr[i], indptr[i + 1], change, w)
+                bias += change
+        k += 1
+    w[w.shape[0] - 1] = bias
+    return active, highest, lowest, visits
+
+
 @njit(nogil=True, cache=True)
-def weights_of(indptr, indices, values, rows, alpha, n_pos, w):
+def weights_of(rows, members, alpha, n_pos, w):
     """w = (weights, bias) from the dual variables."""
+    indptr, indices, values, _ = rows
     w[:] = 0
     bias = np.float32(0.0)
-    for e in range(rows.shape[0]):
+    for e in range(members.shape[0]):
         if alpha[e] != 0:
-            i = rows[e]
+            i = members[e]
             signed = alpha[e] if e < n_pos else -alpha[e]
             axpy(indices, values, indptr[i], indptr[i + 1], signed, w)
             bias += signed

@@ -1,27 +1,31 @@
 """Squared-hinge problems on the same rows, many labels side by side: dual descent in step.
 
-The problems are those of ``solver``. Where most rows matter to most labels, as at the nodes of a
-tree, sets of rows are no use, and a row that is read once for 32 labels costs little more than
-one that is read for one. All labels visit the rows in the same random order; each stops on its own
-when its projected gradients are within ``eps``, so that its result does not depend on the others.
-Those that have not stopped after TOGETHER epochs go on alone.
+The problems are those of ``active_set``. Where most rows matter to most labels, as at the nodes of
+a tree, sets of rows are no use, and reading a row for 32 labels at once costs little more than
+reading it for one. All labels visit the rows in the same random order. Each label stops when its
+own projected gradients are within ``eps``, so its result does not depend on the others. Labels that
+have not stopped after TOGETHER epochs go on alone.
 
-There are LANES labels in a block, but the last ones, where they are FEW, have a block of that many
-lanes: less to read and write, and the weights of a large node fit a cache. ``signs`` tells by its
-type which (``width``): bit j of a row's is set where the row is positive for lane j.
+A block has LANES labels. If FEW or fewer are left at the end, they get a block of that many lanes:
+less to read and write, and the weights of a large node fit a cache. The integer type of ``signs``
+tells how many lanes a block has (``width``): bit j of a row's is set if the row is positive for
+lane j.
 
-Most words of a small node are in one of its rows only. The weights of such a word are its value
-times the row's dual variables, which are kept with their signs (``alpha``), so nobody has to keep
-them: the descent reads and writes shared words alone, and what a row's own words add to its margin
-is one number (``own``, the sum of their squares) times its dual variable.
+Most words of a small node occur in one of its rows only. The weight of such a word is its value
+times the row's dual variable, so it need not be stored. The descent reads and writes shared words
+alone; what a row's own words add to its margin is their sum of squares (``own``) times its dual
+variable. Dual variables are kept with their signs (``alpha``).
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from coattail.kernels.lanes import LANES, add_lanes, large, sum_lanes, visit_lanes, width
-from coattail.kernels.solvers.descent import LINE, NEGLIGIBLE, ask_for_words, descend
-from coattail.kernels.sparse import below, count_bits, grown, lowest_bit, mix, prefetch, step
+from coattail.kernels.solvers.descent import LINE, NEGLIGIBLE, ask_for_words, descend, shuffle
+from coattail.kernels.solvers.problems import Rows
+from coattail.kernels.sparse import count_bits, grown, lowest_bit, mix, prefetch
 
 TOGETHER = 12  # epochs
 FEW = 8  # lanes of a narrow block; every further width would compile as long as all others do
@@ -29,6 +33,160 @@ COMPANY = 4  # labels; fewer in a block are better off alone from the start
 # Most words have none or one weight, which cannot be guessed: so many are written in any case.
 AT_ONCE = 2
 AHEAD = 2  # visits ahead at which a row is asked for
+
+
+class SplitRows(NamedTuple):
+    """Rows of a node as ``compact_rows.set_apart`` leaves them: shared words first."""
+
+    indptr: np.ndarray  # int64 (n + 1,)
+    middle: np.ndarray  # int64 (n,), where the shared words of a row end
+    indices: np.ndarray  # int32
+    values: np.ndarray  # float32
+    squares: np.ndarray  # float32 (n,), |x_i|^2 + 1
+    own: np.ndarray  # float32 (n,), sum of squares of the words that only this row has
+
+
+class LockstepLimits(NamedTuple):
+    """How far to go."""
+
+    seed: int  # of the order of the rows
+    eps: np.float32  # spread of projected gradients at which a label has converged
+    max_epochs: int
+    prune: np.float32  # weights smaller than this are dropped
+
+
+class LockstepMemory(NamedTuple):
+    """Scratch, float32. W must hold zeros, and does so again afterwards."""
+
+    w: np.ndarray  # (words + 1,)
+    W: np.ndarray  # (shared words * LANES,)
+    alpha: np.ndarray  # (n * LANES,)
+
+
+class WeightStore(NamedTuple):
+    """Weights as they are found: the first ``used`` belong to the words and labels beside them."""
+
+    used: int
+    word: np.ndarray  # int32
+    label: np.ndarray  # uint16
+    weight: np.ndarray  # float32
+
+
+class LaneBlock(NamedTuple):
+    """State of a block of labels, one lane each."""
+
+    signs: np.ndarray  # uint8 or uint32 (n,), bit j: the row is positive for lane j
+    half_pos: np.ndarray  # float32 (lanes,), 1/(2C) of positive rows; 0 in a lane without a label
+    half_neg: np.ndarray  # float32 (lanes,)
+    alpha: np.ndarray  # float32 (n * lanes,), dual variables times signs
+    W: np.ndarray  # float32 (shared * lanes,)
+    bias: np.ndarray  # float32 (lanes,)
+
+
+@njit(nogil=True, cache=True)
+def train(rows, labels, limits, memory, counts, store):
+    """Train ``labels`` (`problems.Labels`) on all rows; returns (store, bias, stats).
+
+    The weights of the answer's store, which is a larger one if they need more room, lie word by
+    word as ``by_word`` takes them: ``counts`` (words,), zero before, tells how many each word has.
+    bias and stats are those of `problems.Answer`.
+    """
+    n, g = rows.own.shape[0], labels.keys.shape[0]
+    bias, stats = np.zeros(g, np.float32), np.zeros((g, 5))
+    signs = np.empty(n, np.uint32)
+    store = WeightStore(0, store.word, store.label, store.weight)
+    for start in range(0, g, LANES):
+        stop = min(start + LANES, g)
+        some, told = (start, stop), (bias[start:stop], stats[start:stop])
+        if stop - start <= FEW:
+            few = signs.view(np.uint8)[:n]
+            store = _train_block(rows, labels, few, some, limits, memory, told, counts, store)
+        else:
+            store = _train_block(rows, labels, signs, some, limits, memory, told, counts, store)
+    return store, bias, stats
+
+
+@njit(nogil=True, cache=True)
+def _train_block(rows, labels, signs, some, limits, memory, told, counts, store):
+    """Labels some[0]..some[1], at most as many as ``signs`` has bits; returns the new store."""
+    first, n_labels = some[0], some[1] - some[0]
+    bias, stats = told
+    block = _block(labels, signs, first, n_labels, memory)
+    together = min(TOGETHER, limits.max_epochs) if n_labels >= COMPANY else 0
+    epochs, visits = descend_together(rows, block, limits.eps, together, limits.seed)
+    for lane in range(n_labels):
+        stats[lane, 1], stats[lane, 2] = visits[lane], rows.own.shape[0]
+        enough = epochs[lane]
+        if enough == 0 and limits.max_epochs > together:
+            further = (limits.eps, limits.max_epochs - together)
+            enough, more = _go_on_alone(rows, labels, block, first + lane, lane, further, memory.w)
+            stats[lane, 1] += more
+        stats[lane, 4] = enough == 0
+    bias[:] = block.bias[:n_labels]
+    return emit(rows, block, limits.prune, first, counts, store)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _block(labels, signs, first, n_labels, memory):
+    """State of the block of some labels before the first visit."""
+    lanes = width(signs)
+    half_pos, half_neg = np.zeros(lanes, np.float32), np.ones(lanes, np.float32)
+    signs[:] = 0
+    for lane in range(n_labels):
+        j = first + lane
+        half_pos[lane], half_neg[lane] = 0.5 / labels.c_pos[j], 0.5 / labels.c_neg[j]
+        for i in labels.positives[labels.first[j] : labels.first[j + 1]]:
+            signs[i] |= signs.dtype.type(1 << lane)
+    alpha = memory.alpha[: signs.shape[0] * lanes]
+    alpha[:] = 0
+    W = memory.W[: memory.W.shape[0] // LANES * lanes]
+    return LaneBlock(signs, half_pos, half_neg, alpha, W, np.zeros(lanes, np.float32))
+
+
+@njit(nogil=True, cache=True)
+def descend_together(rows, block, eps, max_epochs, seed):
+    """Descent for labels in step; the block's alpha, W and bias change.
+
+    Returns (epochs (lanes,), visits (lanes,)): epochs is 0 where they did not suffice.
+    """
+    n, lanes = rows.own.shape[0], width(block.signs)
+    order = np.arange(n).astype(np.int32)
+    moving = (block.half_pos > 0).astype(np.float32)
+    extremes = np.empty((2, lanes), np.float32)
+    epochs, visits = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
+    state = mix(seed, n)
+    for epoch in range(max_epochs):
+        state = shuffle(order, n, state)
+        extremes[0] = -np.inf
+        extremes[1] = np.inf
+        _epoch(rows, block, order, NEGLIGIBLE * eps, moving, extremes)
+        for j in range(lanes):
+            if moving[j] > 0:
+                visits[j] += n
+                if extremes[0, j] - extremes[1, j] <= eps:
+                    moving[j], epochs[j] = 0, epoch + 1
+        if not np.any(moving > 0):
+            break
+    return epochs, visits
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _epoch(rows, block, order, small, moving, extremes):
+    """Visit all rows once for all lanes; ``extremes`` widens to hold the projected gradients."""
+    # Taken out once: each look into a tuple counts a reference, which threads would wait for.
+    indptr, middle, indices, values, squares, own = rows
+    signs, half_pos, half_neg, alpha, W, bias = block
+    lanes = width(signs)
+    margins, change = np.empty(lanes, np.float32), np.empty(lanes, np.float32)
+    for k in range(order.shape[0]):
+        _ask_ahead(indptr, middle, indices, values, squares, own, signs, alpha, order, k)
+        i = order[k]
+        sum_lanes(indices, values, indptr[i], middle[i], W, bias, margins, signs[i])
+        if visit_lanes(
+            signs[i], margins, squares[i], own[i], half_pos, half_neg, small, moving,
+            alpha, i * lanes, extremes, change, bias,
+        ):  # fmt: skip
+            add_lanes(indices, values, indptr[i], middle[i], change, W, signs[i])
 
 
 @njit(nogil=True, cache=True)
@@ -49,57 +207,50 @@ def _ask_ahead(indptr, middle, indices, values, squares, own, signs, alpha, orde
 
 
 @njit(nogil=True, cache=True)
-def descend_together(
-    indptr, middle, indices, values, squares, own, signs, half_pos, half_neg, eps, max_epochs, seed,
-    alpha, W, bias,
-):  # fmt: skip
-    """Descent for labels in step; alpha (n * lanes,), W (shared * lanes,) and bias change.
+def _go_on_alone(rows, labels, block, j, lane, limits, w):
+    """Further epochs for label j in its lane, on all words; the block's state changes.
 
-    Lanes without a label have ``half_pos`` 0. Returns (epochs (lanes,), visits (lanes,)): epochs is
-    0 where they did not suffice.
+    Returns epochs, 0 where they did not suffice, and visits.
     """
-    n, lanes = indptr.shape[0] - 1, width(signs)
-    order = np.arange(n).astype(np.int32)
-    margins, change = np.empty(lanes, np.float32), np.empty(lanes, np.float32)
-    moving = (half_pos > 0).astype(np.float32)
-    extremes = np.empty((2, lanes), np.float32)
-    epochs, visits = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
-    state = mix(seed, n)
-    for epoch in range(max_epochs):
-        extremes[0] = -np.inf
-        extremes[1] = np.inf
-        for k in range(n - 1):
-            state = step(state)
-            j = k + below(state, n - k)
-            order[k], order[j] = order[j], order[k]
-        for k in range(n):
-            _ask_ahead(indptr, middle, indices, values, squares, own, signs, alpha, order, k)
-            i = order[k]
-            sum_lanes(indices, values, indptr[i], middle[i], W, bias, margins, signs[i])
-            if visit_lanes(
-                signs[i], margins, squares[i], own[i], half_pos, half_neg, NEGLIGIBLE * eps, moving,
-                alpha, i * lanes, extremes, change, bias,
-            ):  # fmt: skip
-                add_lanes(indices, values, indptr[i], middle[i], change, W, signs[i])
-        for j in range(lanes):
-            if moving[j] > 0:
-                visits[j] += n
-                if extremes[0, j] - extremes[1, j] <= eps:
-                    moving[j], epochs[j] = 0, epoch + 1
-        if not np.any(moving > 0):
-            break
+    indptr, middle, indices, values, squares, _ = rows
+    signs, lanes, n, d = block.signs, width(block.signs), middle.shape[0], w.shape[0] - 1
+    alpha, W, n_shared = block.alpha, block.W, block.W.shape[0] // lanes
+    own = labels.positives[labels.first[j] : labels.first[j + 1]]
+    others = np.flatnonzero(signs & signs.dtype.type(1 << lane) == 0).astype(np.int32)
+    members, dual = np.concatenate((own, others)), np.empty(n, np.float32)
+    w[:n_shared], w[d] = W[lane::lanes], block.bias[lane]
+    for k in range(n):
+        i = np.int64(members[k])
+        signed = alpha[i * lanes + lane]
+        dual[k] = abs(signed)
+        for p in range(middle[i], indptr[i + 1]):
+            w[indices[p]] = values[p] * signed
+    plain = Rows(indptr, indices, values, squares)
+    halves = block.half_pos[lane], block.half_neg[lane]
+    epochs, visits = descend(plain, members, dual, own.shape[0], halves, limits, w, labels.keys[j])
+    W[lane::lanes], block.bias[lane] = w[:n_shared], w[d]
+    for k in range(n):
+        alpha[np.int64(members[k]) * lanes + lane] = dual[k] if k < own.shape[0] else -dual[k]
     return epochs, visits
 
 
 @njit(nogil=True, cache=True)
-def _emit(indptr, middle, indices, values, signs, alpha, W, least, first, counts, found):
-    """Weights of at least ``least`` in size to the end of a growing store; W becomes zero.
+def emit(rows, block, prune, first, counts, store):
+    """Weights of at least ``prune`` in size to the end of a growing store; W becomes zero.
 
-    ``found`` is (used, word, label, weight): of each weight its word and label, the labels counted
-    from ``first``. ``counts`` (words,) grows by the weights of each word. Returns the new store.
+    Labels are counted from ``first``. ``counts`` (words,) grows by the weights of each word.
+    Returns the new store.
     """
-    used, word, label, weight = found
-    lanes, any_signs = width(signs), signs.dtype.type(0)
+    least = max(prune, np.float32(1e-37))  # a zero is no weight
+    store = _emit_shared(block, least, first, counts, store)
+    return _emit_own(rows, block, least, first, counts, store)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _emit_shared(block, least, first, counts, store):
+    """Weights of the words that rows share."""
+    used, word, label, weight = store
+    W, lanes, any_signs = block.W, width(block.signs), block.signs.dtype.type(0)
     last = np.uint64(1) << np.uint64(lanes - 1)
     for f in range(W.shape[0] // lanes):
         if used + lanes > word.shape[0]:
@@ -114,6 +265,15 @@ def _emit(indptr, middle, indices, values, signs, alpha, W, least, first, counts
         counts[f] += count
         for j in range(lanes):
             W[f * lanes + j] = 0
+    return WeightStore(used, word, label, weight)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _emit_own(rows, block, least, first, counts, store):
+    """Weights of the words that one row only has: its values times its dual variables."""
+    indptr, middle, indices, values, _, _ = rows
+    used, word, label, weight = store
+    alpha, lanes, any_signs = block.alpha, width(block.signs), block.signs.dtype.type(0)
     for i in range(middle.shape[0]):
         begin, end, largest = middle[i], indptr[i + 1], np.float32(0.0)
         for p in range(begin, end):
@@ -130,7 +290,7 @@ def _emit(indptr, middle, indices, values, signs, alpha, W, least, first, counts
                 kept = abs(weight[used]) >= least
                 used += kept
                 counts[indices[p]] += kept
-    return used, word, label, weight
+    return WeightStore(used, word, label, weight)
 
 
 @njit(nogil=True, cache=True)
@@ -141,113 +301,14 @@ def _larger(word, label, weight):
 
 
 @njit(nogil=True, cache=True)
-def _go_on_alone(
-    indptr, middle, indices, values, squares, signs, lane, own, half_pos, half_neg, eps, max_epochs,
-    key, alpha, W, bias, w,
-):  # fmt: skip
-    """Further epochs for one lane, on all words; alpha, W and bias change.
-
-    Returns epochs, 0 where they did not suffice, and visits.
-    """
-    n, lanes, d = middle.shape[0], width(signs), w.shape[0] - 1
-    n_shared = W.shape[0] // lanes
-    bit = signs.dtype.type(1 << lane)
-    members = np.concatenate((own, np.flatnonzero(signs & bit == 0).astype(np.int32)))
-    dual = np.empty(n, np.float32)
-    w[:n_shared], w[d] = W[lane::lanes], bias[lane]
-    for k in range(n):
-        i = np.int64(members[k])
-        signed = alpha[i * lanes + lane]
-        dual[k] = abs(signed)
-        for p in range(middle[i], indptr[i + 1]):
-            w[indices[p]] = values[p] * signed
-    epochs, visits = descend(
-        indptr, indices, values, squares, members, dual, own.shape[0], half_pos, half_neg, eps,
-        max_epochs, w, key,
-    )  # fmt: skip
-    W[lane::lanes], bias[lane] = w[:n_shared], w[d]
-    for k in range(n):
-        alpha[np.int64(members[k]) * lanes + lane] = dual[k] if k < own.shape[0] else -dual[k]
-    return epochs, visits
-
-
-@njit(nogil=True, cache=True)
-def _train_block(
-    signs, start, stop, indptr, middle, indices, values, squares, own, first, positives, keys,
-    c_pos, c_neg, seed, eps, max_epochs, least, counts, w, all_W, all_alpha, bias, stats, found,
-):  # fmt: skip
-    """Labels start..stop, at most as many as ``signs`` has bits; returns the new store."""
-    n, lanes = middle.shape[0], width(signs)
-    W, alpha = all_W[: all_W.shape[0] // LANES * lanes], all_alpha[: n * lanes]
-    alpha[:] = 0
-    signs[:] = 0
-    half_pos, half_neg = np.zeros(lanes, np.float32), np.ones(lanes, np.float32)
-    for j in range(start, stop):
-        half_pos[j - start], half_neg[j - start] = 0.5 / c_pos[j], 0.5 / c_neg[j]
-        for i in positives[first[j] : first[j + 1]]:
-            signs[i] |= signs.dtype.type(1 << (j - start))
-    lane_bias = np.zeros(lanes, np.float32)
-    limit = min(TOGETHER, max_epochs) if stop - start >= COMPANY else 0
-    epochs, visits = descend_together(
-        indptr, middle, indices, values, squares, own, signs, half_pos, half_neg, eps, limit, seed,
-        alpha, W, lane_bias,
-    )  # fmt: skip
-    for j in range(start, stop):
-        lane = j - start
-        stats[j, 1], stats[j, 2] = visits[lane], n
-        enough = epochs[lane]
-        if enough == 0 and max_epochs > limit:
-            enough, more = _go_on_alone(
-                indptr, middle, indices, values, squares, signs, lane,
-                positives[first[j] : first[j + 1]], half_pos[lane], half_neg[lane], eps,
-                max_epochs - limit, keys[j], alpha, W, lane_bias, w,
-            )  # fmt: skip
-            stats[j, 1] += more
-        stats[j, 4] = enough == 0
-    bias[start:stop] = lane_bias[: stop - start]
-    return _emit(indptr, middle, indices, values, signs, alpha, W, least, start, counts, found)
-
-
-@njit(nogil=True, cache=True)
-def train(
-    indptr, middle, indices, values, squares, own, first, positives, keys, c_pos, c_neg,
-    seed, eps, max_epochs, prune, counts, w, W, alpha, word, label, weight,
-):  # fmt: skip
-    """Train labels on all rows; returns (used, word, label, weight, bias, stats).
-
-    Rows are those of ``compact_rows.set_apart``; labels as for ``active_set.train``. ``w`` (words +
-    1,), ``W`` (shared words * LANES,) and ``alpha`` (n * LANES,) are float32 scratch, W of
-    zeros, and left so. The first ``used`` of ``weight``, which grows where it is too short, belong
-    to the words ``word`` and the labels ``label``, those of a word in the order of labels;
-    ``counts`` (words,), zero before, tells how many each has. bias and stats are those of the
-    solver.
-    """
-    n, g = middle.shape[0], keys.shape[0]
-    bias, stats, found = np.zeros(g, np.float32), np.zeros((g, 5)), (0, word, label, weight)
-    signs = np.empty(n, np.uint32)
-    least = max(prune, np.float32(1e-37))  # a zero is no weight
-    rows = (indptr, middle, indices, values, squares, own)
-    labels = (first, positives, keys, c_pos, c_neg)
-    limits, memory = (seed, eps, max_epochs, least), (counts, w, W, alpha, bias, stats)
-    for start in range(0, g, LANES):
-        stop = min(start + LANES, g)
-        if stop - start <= FEW:
-            few = signs.view(np.uint8)[:n]
-            found = _train_block(few, start, stop, *rows, *labels, *limits, *memory, found)
-        else:
-            found = _train_block(signs, start, stop, *rows, *labels, *limits, *memory, found)
-    used, word, label, weight = found
-    return used, word, label, weight, bias, stats
-
-
-@njit(nogil=True, cache=True)
-def by_word(counts, word, label, weight, order, numbers, first, words, entries, child, turned):
+def by_word(counts, store, order, numbers, first, words, entries, child, weight):
     """Put the weights of ``train`` in the order of their words.
 
     ``order`` lists all words as they shall lie, ``numbers`` (words,) are their names; those that
     have a weight go to ``words`` with their ``entries``. ``child`` receives the labels, counted
-    from ``first``, and ``turned`` their weights.
+    from ``first``, and ``weight`` their weights.
     """
+    _, word, label, found_weight = store
     at = np.empty(order.shape[0], np.int64)  # where the next weight of a word goes
     begin, found = 0, 0
     for f in order:
@@ -259,4 +320,4 @@ def by_word(counts, word, label, weight, order, numbers, first, words, entries, 
     for e in range(begin):
         place = at[word[e]]
         at[word[e]] = place + 1
-        child[place], turned[place] = first + label[e], weight[e]
+        child[place], weight[place] = first + label[e], found_weight[e]

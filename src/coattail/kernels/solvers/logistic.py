@@ -7,14 +7,25 @@ is solved by conjugate gradients with a diagonal preconditioner, the step by a s
 A lane that has converged stays as it is; no lane depends on its neighbours.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
 from coattail.kernels.lanes import LANES, lanes
+from coattail.kernels.solvers.problems import nothing_solved, with_weights
 
 CG_STEPS = 30
 CG_SHARE = np.float32(0.1)  # residual at which a Newton system is solved well enough
 LINE_STEPS = 12
+
+
+class Targets(NamedTuple):
+    """Which rows are positive for LANES labels, and what rows weigh."""
+
+    bits: np.ndarray  # uint32 (n,), bit j: the row is positive for lane j
+    c_pos: np.ndarray  # float32 (LANES,), 0 in a lane without a label
+    c_neg: np.ndarray  # float32 (LANES,)
 
 
 @njit(nogil=True, cache=True, fastmath=True)
@@ -47,16 +58,18 @@ def sigmoid(margins, bits, out):
 
 
 @njit(nogil=True, cache=True)
-def _margins(indptr, indices, values, W, bias, out):
+def _margins(rows, W, bias, out):
     """out (n, LANES) = X W + bias."""
-    for i in range(indptr.shape[0] - 1):
+    indptr, indices, values, _ = rows
+    for i in range(out.shape[0]):
         lanes(indices, values, indptr[i], indptr[i + 1], W, bias, out[i])
 
 
 @njit(nogil=True, cache=True, fastmath=True)
-def _scatter(indptr, indices, values, coefficients, square, G, G_bias):
+def _scatter(rows, coefficients, square, G, G_bias):
     """G += X^T coefficients, or (X * X)^T coefficients; the bias is a word all rows have."""
-    for i in range(indptr.shape[0] - 1):
+    indptr, indices, values, _ = rows
+    for i in range(coefficients.shape[0]):
         c = coefficients[i]
         for j in range(LANES):
             G_bias[j] += c[j]
@@ -97,25 +110,24 @@ def _add(A, A_bias, B, B_bias, scale):
 
 
 @njit(nogil=True, cache=True)
-def _gradient(
-    indptr, indices, values, margins, targets, c_pos, c_neg, W, bias, slope, curve, G, G_bias
-):
+def _gradient(rows, targets, margins, W, bias, slope, curve, G, G_bias):
     """Gradient into G; per row, slope C (sigma - t) and curve C sigma (1 - sigma)."""
+    bits_of, c_pos, c_neg = targets
     sigma, bits = np.empty(LANES, np.float32), np.empty(LANES, np.int32)
     for i in range(margins.shape[0]):
         sigmoid(margins[i], bits, sigma)
         for j in range(LANES):
-            positive = (targets[i] >> np.uint32(j)) & np.uint32(1)
+            positive = (bits_of[i] >> np.uint32(j)) & np.uint32(1)
             c = c_pos[j] if positive else c_neg[j]
             slope[i, j] = c * (sigma[j] - np.float32(positive))
             curve[i, j] = c * sigma[j] * (np.float32(1.0) - sigma[j])
     G[:] = W
     G_bias[:] = bias
-    _scatter(indptr, indices, values, slope, False, G, G_bias)
+    _scatter(rows, slope, False, G, G_bias)
 
 
 @njit(nogil=True, cache=True)
-def _newton(indptr, indices, values, curve, G, G_bias, going, P, P_bias, work):
+def _newton(rows, curve, G, G_bias, going, P, P_bias, work):
     """Direction P with (I + X^T D X) P = -G, to a tenth of its residual."""
     R, Z, V, M, H = work[0], work[1], work[2], work[3], work[4]
     n, d = curve.shape[0], G.shape[0]
@@ -123,7 +135,7 @@ def _newton(indptr, indices, values, curve, G, G_bias, going, P, P_bias, work):
     R_b, Z_b, V_b, M_b, H_b = biases[0], biases[1], biases[2], biases[3], biases[4]
     M[:] = 1
     M_b[:] = 1
-    _scatter(indptr, indices, values, curve, True, M, M_b)
+    _scatter(rows, curve, True, M, M_b)
     P[:] = 0
     P_bias[:] = 0
     R[:] = -G
@@ -140,13 +152,13 @@ def _newton(indptr, indices, values, curve, G, G_bias, going, P, P_bias, work):
     for _ in range(CG_STEPS):
         if not active.any():
             break
-        _margins(indptr, indices, values, V, V_b, products)
+        _margins(rows, V, V_b, products)
         for i in range(n):
             for j in range(LANES):
                 products[i, j] *= curve[i, j]
         H[:] = V
         H_b[:] = V_b
-        _scatter(indptr, indices, values, products, False, H, H_b)
+        _scatter(rows, products, False, H, H_b)
         curvature = _products(V, V_b, H, H_b)
         for j in range(LANES):
             step[j] = rho[j] / curvature[j] if active[j] and curvature[j] > 0 else 0.0
@@ -168,12 +180,13 @@ def _newton(indptr, indices, values, curve, G, G_bias, going, P, P_bias, work):
 
 
 @njit(nogil=True, cache=True)
-def _step_lengths(margins, change, targets, c_pos, c_neg, curve_w, slope_w, slope_0, going):
+def _step_lengths(margins, change, targets, curve_w, slope_w, slope_0, going):
     """Step of every lane: 1, or less where the slope along the direction has turned upwards.
 
     The slope at t is slope_w + t curve_w plus the loss's part; the function is convex, so a slope
     that is not positive, or small, means the minimum along the direction is not far behind.
     """
+    bits_of, c_pos, c_neg = targets
     step = np.where(going, 1.0, 0.0).astype(np.float32)
     searching = going.copy()
     sigma, bits = np.empty(LANES, np.float32), np.empty(LANES, np.int32)
@@ -185,7 +198,7 @@ def _step_lengths(margins, change, targets, c_pos, c_neg, curve_w, slope_w, slop
                 at[j] = margins[i, j] + step[j] * change[i, j]
             sigmoid(at, bits, sigma)
             for j in range(LANES):
-                positive = (targets[i] >> np.uint32(j)) & np.uint32(1)
+                positive = (bits_of[i] >> np.uint32(j)) & np.uint32(1)
                 c = c_pos[j] if positive else c_neg[j]
                 total[j] += c * (sigma[j] - np.float32(positive)) * change[i, j]
         for j in range(LANES):
@@ -201,12 +214,12 @@ def _step_lengths(margins, change, targets, c_pos, c_neg, curve_w, slope_w, slop
 
 
 @njit(nogil=True, cache=True)
-def _train_block(indptr, indices, values, targets, c_pos, c_neg, n_pos, eps, max_steps, W, bias):
+def _train_block(rows, targets, n_pos, eps, max_steps, W, bias):
     """Train LANES labels; W (words, LANES) and bias hold the answer.
 
     Returns steps per lane, and which lanes would have needed more.
     """
-    n, d = indptr.shape[0] - 1, W.shape[0]
+    n, d = rows.squares.shape[0], W.shape[0]
     work = np.empty((7, d, LANES), np.float32)
     G, P = work[5], work[6]
     margins, change = np.zeros((n, LANES), np.float32), np.empty((n, LANES), np.float32)
@@ -215,41 +228,23 @@ def _train_block(indptr, indices, values, targets, c_pos, c_neg, n_pos, eps, max
     steps = np.zeros(LANES, np.int64)
     W[:] = 0
     bias[:] = 0
-    _gradient(
-        indptr, indices, values, margins, targets, c_pos, c_neg, W, bias, slope, curve, G, G_bias
-    )
+    _gradient(rows, targets, margins, W, bias, slope, curve, G, G_bias)
     norm = np.sqrt(_products(G, G_bias, G, G_bias))
     goal = np.empty(LANES)
     for j in range(LANES):
         goal[j] = eps * max(min(n_pos[j], n - n_pos[j]), 1) / n * norm[j]
-    going = (c_pos > 0) & (norm > goal)
+    going = (targets.c_pos > 0) & (norm > goal)
     for _ in range(max_steps):
         if not going.any():
             break
-        _newton(indptr, indices, values, curve, G, G_bias, going, P, P_bias, work)
-        _margins(indptr, indices, values, P, P_bias, change)
+        _newton(rows, curve, G, G_bias, going, P, P_bias, work)
+        _margins(rows, P, P_bias, change)
         slope_0 = _products(G, G_bias, P, P_bias)
         slope_w, curve_w = _products(W, bias, P, P_bias), _products(P, P_bias, P, P_bias)
-        step = _step_lengths(
-            margins, change, targets, c_pos, c_neg, curve_w, slope_w, slope_0, going
-        )
+        step = _step_lengths(margins, change, targets, curve_w, slope_w, slope_0, going)
         _add(W, bias, P, P_bias, step)
-        _margins(indptr, indices, values, W, bias, margins)  # afresh: no drift
-        _gradient(
-            indptr,
-            indices,
-            values,
-            margins,
-            targets,
-            c_pos,
-            c_neg,
-            W,
-            bias,
-            slope,
-            curve,
-            G,
-            G_bias,
-        )
+        _margins(rows, W, bias, margins)  # afresh: no drift
+        _gradient(rows, targets, margins, W, bias, slope, curve, G, G_bias)
         norm = np.sqrt(_products(G, G_bias, G, G_bias))
         for j in range(LANES):
             if going[j]:
@@ -259,50 +254,31 @@ def _train_block(indptr, indices, values, targets, c_pos, c_neg, n_pos, eps, max
 
 
 @njit(nogil=True, cache=True)
-def train(indptr, indices, values, first, positives, c_pos, c_neg, eps, max_steps, prune, W):
-    """Train labels; arguments and answer as in ``active_set.train``."""
-    n, g, d = indptr.shape[0] - 1, first.shape[0] - 1, W.shape[0]
-    start, stop = np.zeros(g, np.int64), np.zeros(g, np.int64)
-    words, weights, size = np.empty(1024, np.int32), np.empty(1024, np.float32), 0
-    bias, stats = np.zeros(g, np.float32), np.zeros((g, 5))
-    lane_bias = np.zeros(LANES, np.float32)
+def train(rows, labels, eps, max_steps, prune, W):
+    """Train ``labels`` on ``rows``; returns `problems.Answer`.
+
+    A label is done when its gradient is no more than ``eps`` times what it was at zero. W (words,
+    LANES) is float32 scratch.
+    """
+    n, g = rows.squares.shape[0], labels.keys.shape[0]
+    solved, lane_bias = nothing_solved(g), np.zeros(LANES, np.float32)
     for block in range(0, g, LANES):
         used = min(LANES, g - block)
         targets = np.zeros(n, np.uint32)
-        lane_pos, lane_neg = np.zeros(LANES, np.float32), np.zeros(LANES, np.float32)
+        c_pos, c_neg = np.zeros(LANES, np.float32), np.zeros(LANES, np.float32)
         n_pos = np.zeros(LANES, np.int64)
-        for j in range(used):
-            lane_pos[j], lane_neg[j] = c_pos[block + j], c_neg[block + j]
-            n_pos[j] = first[block + j + 1] - first[block + j]
-            for p in range(first[block + j], first[block + j + 1]):
-                targets[positives[p]] |= np.uint32(1) << np.uint32(j)
+        for lane in range(used):
+            j = block + lane
+            c_pos[lane], c_neg[lane] = labels.c_pos[j], labels.c_neg[j]
+            own = labels.positives[labels.first[j] : labels.first[j + 1]]
+            n_pos[lane] = own.shape[0]
+            for i in own:
+                targets[i] |= np.uint32(1) << np.uint32(lane)
         steps, going = _train_block(
-            indptr,
-            indices,
-            values,
-            targets,
-            lane_pos,
-            lane_neg,
-            n_pos,
-            eps,
-            max_steps,
-            W,
-            lane_bias,
+            rows, Targets(targets, c_pos, c_neg), n_pos, eps, max_steps, W, lane_bias
         )
-        for j in range(used):
-            bias[block + j] = lane_bias[j]
-            stats[block + j, 0] = steps[j]
-            stats[block + j, 1] = steps[j] * n
-            stats[block + j, 2], stats[block + j, 4] = n, going[j]
-            start[block + j] = size
-            if size + d > words.shape[0]:
-                room = np.empty(size + d, np.int32)
-                words = np.concatenate((words[:size], room))
-                weights = np.concatenate((weights[:size], room.astype(np.float32)))
-            for f in range(d):
-                if W[f, j] != 0 and abs(W[f, j]) >= prune:
-                    words[size] = f
-                    weights[size] = W[f, j]
-                    size += 1
-            stop[block + j] = size
-    return start, stop, words[:size], weights[:size], bias, stats
+        for lane in range(used):
+            stats = solved.stats[block + lane]
+            stats[0], stats[1], stats[2], stats[4] = steps[lane], steps[lane] * n, n, going[lane]
+            solved = with_weights(solved, block + lane, W[:, lane], lane_bias[lane], prune)
+    return solved

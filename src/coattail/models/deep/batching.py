@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coattail.arrays import Ragged
+from coattail.data.text import PAD, UNK
 from coattail.errors import DataError
 
-PAD, UNK = 0, 1
 # Lengths are rounded up to this, so that few different tensor shapes occur: libraries prepare
 # (and remember) a plan per shape.
 ROUND = 8
-# Texts are sorted by length within so many batches drawn at random.
 POOL = 32
 
 
@@ -54,9 +53,9 @@ def check_tokens(tokens: Ragged, vocabulary_size: int, what: str) -> None:
     )
 
 
-def check_labels(tokens: Ragged, Y: sp.csr_matrix, what: str) -> None:
-    if tokens.n != Y.shape[0]:
-        raise DataError(f"{what}: {tokens.n} texts but {Y.shape[0]} rows of labels")
+def check_labels(n_texts: int, Y: sp.csr_matrix, what: str) -> None:
+    if n_texts != Y.shape[0]:
+        raise DataError(f"{what}: {n_texts} texts but {Y.shape[0]} rows of labels")
     if Y.shape[1] == 0:
         raise DataError(f"{what}: there are no labels to learn")
 
@@ -75,33 +74,73 @@ def used_lengths(tokens: Ragged, max_tokens: int) -> NDArray[np.int64]:
 
 
 def pad(
-    tokens: Ragged, rows: NDArray[np.int64], max_tokens: int, device: str | torch.device
+    tokens: Ragged,
+    rows: NDArray[np.int64],
+    max_tokens: int,
+    device: str | torch.device,
+    *,
+    multiple: int = ROUND,
+    empty: int = UNK,
 ) -> Batch:
-    """A batch of the given texts; an empty one becomes the unknown word."""
-    lengths = used_lengths(tokens, max_tokens)[rows]
-    width = -(-int(lengths.max()) // ROUND) * ROUND
+    """A batch of the given texts, its width a multiple of ``multiple``.
+
+    An empty text becomes the one word ``empty``: attention wants something to look at.
+    """
+    begin, end = tokens.indptr[rows], tokens.indptr[rows + 1]
+    cut = np.minimum(begin + max_tokens, end)
+    lengths = np.maximum(cut - begin, 1)
+    width = -(-int(lengths.max()) // multiple) * multiple
     ids = np.full((len(rows), width), PAD, np.int64)
-    rest = []
-    for place, row in enumerate(rows):
-        words = tokens.row(int(row))
-        ids[place, : lengths[place]] = words[:max_tokens] if len(words) else UNK
-        rest.append(words[max_tokens:])
-    rest_of = np.repeat(np.arange(len(rows)), [len(words) for words in rest])
-    arrays = (ids, lengths, np.concatenate(rest).astype(np.int64), rest_of)
+    ids[begin == end, 0] = empty
+    ids[np.arange(width) < (cut - begin)[:, None]] = _slices(tokens.values, begin, cut)
+    rest = _slices(tokens.values, cut, end)
+    rest_of = np.repeat(np.arange(len(rows)), end - cut)
+    arrays = (ids, lengths, rest, rest_of)
     return Batch(rows, *(torch.from_numpy(array).to(device) for array in arrays))
 
 
+def _slices(values: NDArray, begin: NDArray, end: NDArray) -> NDArray[np.int64]:
+    """``values[begin[i]:end[i]]`` for all i, one after the other."""
+    sizes = end - begin
+    places = np.repeat(begin - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
+    return np.asarray(values[places], np.int64)
+
+
 def epoch_batches(
-    lengths: NDArray[np.int64], batch: int, rng: np.random.Generator
+    lengths: NDArray[np.int64], batch: int, rng: np.random.Generator, pool: int = POOL
 ) -> list[NDArray[np.int64]]:
-    """Every text once, in random batches whose texts have similar lengths."""
+    """Every text once, in random batches whose texts have similar lengths.
+
+    Texts are sorted by length within ``pool`` batches drawn at random.
+    """
     order = rng.permutation(len(lengths))
-    pools = np.split(order, np.arange(batch * POOL, len(order), batch * POOL))
+    pools = np.split(order, np.arange(batch * pool, len(order), batch * pool))
     batches: list[NDArray[np.int64]] = []
-    for pool in pools:
-        pool = pool[np.argsort(lengths[pool], kind="stable")]
-        batches += np.split(pool, np.arange(batch, len(pool), batch))
+    for drawn in pools:
+        drawn = drawn[np.argsort(lengths[drawn], kind="stable")]
+        batches += np.split(drawn, np.arange(batch, len(drawn), batch))
     return [batches[i] for i in rng.permutation(len(batches))]
+
+
+class Shuffles:
+    """Batches of every epoch from one row of random numbers, whichever epoch is asked for first."""
+
+    def __init__(
+        self, lengths: NDArray[np.int64], batch: int, seed: list[int], pool: int = POOL
+    ) -> None:
+        self.lengths, self.batch, self.seed, self.pool = lengths, batch, seed, pool
+        self._restart()
+
+    def __call__(self, epoch: int) -> list[NDArray[np.int64]]:
+        if epoch < self._next:
+            self._restart()
+        while self._next <= epoch:
+            found = epoch_batches(self.lengths, self.batch, self._rng, self.pool)
+            self._next += 1
+        return found
+
+    def _restart(self) -> None:
+        self._rng, self._next = np.random.default_rng(self.seed), 0
 
 
 def sorted_batches(lengths: NDArray[np.int64], batch: int) -> Iterator[NDArray[np.int64]]:

@@ -21,8 +21,8 @@ class _DeepParams(Params):
     max_tokens: Positive = Field(256, description="a text is cut after so many words")
 
     # --- training loop
-    seed: Annotated[int, Field(ge=0)] = 0
-    epochs: Positive = 5
+    seed: int = Field(0, ge=0, description="seed of weights, order and samples")
+    epochs: Positive = Field(5, description="passes over the texts")
     batch: Positive = Field(32, description="texts per step, over all processes together")
     pieces: Positive = Field(
         2,
@@ -62,7 +62,9 @@ class _DeepParams(Params):
     beta: Share = Field(0.9, description="beta of PW-cb")
 
     # --- mixing (training only)
-    mix: Literal["none", "tailmix", "wordmix", "hiddenmix", "tmix", "ssmix"] = "none"
+    mix: Literal["none", "tailmix", "wordmix", "hiddenmix", "tmix", "ssmix"] = Field(
+        "none", description="how pairs of texts are mixed into new ones"
+    )
     mix_alpha: Annotated[float, Field(gt=0)] = Field(0.4, description="shares ~ Beta(alpha, alpha)")
     mix_targets: Positive = Field(4, description="TailMix: at most so many labels of a text (M)")
     use_similarity: bool = Field(
@@ -135,7 +137,7 @@ class _LabelAttentionParams(_DeepParams):
 class AttentionXmlParams(_WordParams, _LabelAttentionParams):
     """AttentionXML (You et al. 2019): BiLSTM, one attention per label, shared output layers."""
 
-    model: Literal["attentionxml"]
+    model: Literal["attentionxml"] = Field(description="AttentionXML")
     hidden: Positive = Field(64, description="LSTM units per direction")
     words_per_step: Positive = Field(
         1,
@@ -169,7 +171,7 @@ class _PooledParams(_WordParams):
 class XmlCnnParams(_PooledParams):
     """XML-CNN (Liu et al. 2017): convolutions, dynamic max-pooling, a bottleneck."""
 
-    model: Literal["xmlcnn"]
+    model: Literal["xmlcnn"] = Field(description="XML-CNN")
     filters: Positive = Field(64, description="feature maps per width")
     widths: list[Positive] = Field([2, 4, 8], min_length=1, description="words per convolution")
     pools: Positive = Field(4, description="chunks of dynamic max-pooling")
@@ -179,7 +181,7 @@ class XmlCnnParams(_PooledParams):
 class BilstmParams(_PooledParams):
     """BiLSTM with max-pooling over the words: AttentionXML without its attention."""
 
-    model: Literal["bilstm"]
+    model: Literal["bilstm"] = Field(description="BiLSTM")
     hidden: Positive = Field(64, description="LSTM units per direction")
     fc: list[Positive] = Field([256], min_length=1, description="sizes of the layers after pooling")
     words_per_step: Positive = Field(1, description="words read per LSTM step")
@@ -230,7 +232,7 @@ class _TransformerParams(_DeepParams):
 class LarobertaParams(_TransformerParams, _LabelAttentionParams):
     """LaRoBERTa: a transformer encoder under AttentionXML's attention and layers."""
 
-    model: Literal["laroberta"]
+    model: Literal["laroberta"] = Field(description="label attention over a pre-trained encoder")
     candidates: Annotated[int, Field(ge=0)] = Field(
         0,
         description="labels per text that attention scores, as in attentionxml; 0: all labels",
@@ -240,7 +242,7 @@ class LarobertaParams(_TransformerParams, _LabelAttentionParams):
 class AplcParams(_TransformerParams):
     """APLC-XLNet (Ye et al. 2020): adaptive probabilistic label clusters over one text vector."""
 
-    model: Literal["aplc"]
+    model: Literal["aplc"] = Field(description="label clusters over a pre-trained encoder")
     cuts: list[Annotated[float, Field(gt=0, lt=1)]] = Field(
         [0.5],
         description="where the labels, most frequent first, are cut into clusters (shares)",

@@ -1,4 +1,4 @@
-"""What a linear model looks at: words that speak for a label, and the size of its classifier."""
+"""Explains linear models: the words that raise a label's score, and the norms of classifiers."""
 
 from __future__ import annotations
 

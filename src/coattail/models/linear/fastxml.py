@@ -111,7 +111,7 @@ class Fastxml(Fitted):
                 for tree in trees:
                     instance_trees.add_leaves(*rows, *limits, *tree, x, at, found, found_scores)
             ragged = _dense_to_ragged(first, at, found, found_scores)
-            # One list per row already holds all trees: a merge of one, scaled by their number.
+            # A row's list holds the labels of all trees: merge one list, then divide.
             with (
                 kept("total", self.shape_[1], np.float64) as total,
                 kept("touched", self.shape_[1], np.bool_) as touched,

@@ -10,7 +10,7 @@ from coattail.config import Params
 
 
 class _Wired(Params):
-    """What every variant says about its place in the pipeline."""
+    """Fields of all linear models: inputs in the pipeline, refit, propensities."""
 
     train: str = Field(
         "features/tfidf/train", description="training folder under data/: plain or augmented blocks"
@@ -98,7 +98,8 @@ class PltParams(_BinaryProblems):
     discount: float = Field(
         1.0, gt=0.0, le=1.0, description="factor on the parent's log-score (Bonsai's code: 0.98)"
     )
-    # Looser and shorter than one-vs-rest: a tree's ranking is no better for it (docs/results/linear.md).
+    # Looser and shorter than one-vs-rest: more would not improve a tree's ranking
+    # (docs/results/linear.md).
     eps: float = Field(
         0.3, gt=0.0, description="tolerance: spread of projected gradients, relative gradient norm"
     )

@@ -1,7 +1,7 @@
-"""Labels of the nearest training texts: nothing is learned, the texts themselves are the model.
+"""Ranks the labels of the nearest training texts: the texts themselves are the model.
 
-A label of few texts has a poor classifier, but a new text that resembles one of the few says much.
-Two things are told about a label, the votes for it and its nearest text (`TopK.parts`).
+A label with few texts has a poor classifier, but a new text that resembles one of them is good
+evidence. `TopK.parts` has two figures per label: its votes, and the cosine of its nearest text.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Nearest(Fitted):
         return self
 
     def predict(self, X: sp.csr_matrix, k: int) -> TopK:
-        """The k labels with most votes; a text that shares no word with any has none."""
+        """The k labels with most votes; none if the text shares no word with a training text."""
         X = as_csr(X, "X")
         if X.shape[1] != self.by_word_.shape[0]:
             raise ModelError(

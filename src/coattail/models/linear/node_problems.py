@@ -12,6 +12,7 @@ from coattail.arrays import Parts, parts
 from coattail.kernels import beam, node_texts
 from coattail.kernels.compact_rows import compact
 from coattail.kernels.runtime.scratch import kept, scratch
+from coattail.kernels.solvers.problems import Labels
 from coattail.kernels.sparse import constant
 from coattail.labels.tree import Tree
 from coattail.models.linear import problem_groups
@@ -19,9 +20,9 @@ from coattail.models.linear.linear_params import PltParams
 from coattail.models.linear.node_solver import node_rows, solve_in_lockstep
 from coattail.models.linear.node_weights import NodeWeights
 
-# Outputs of a node descend together, on all its texts, if there are at least OUTPUTS of them and
-# the node has at most TEXTS, or they have more than SHARE of its texts each, on average: sets of
-# the texts that matter would hold most of them.
+# Outputs of a node are trained together on all its texts if there are at least OUTPUTS of them, and
+# the node has at most TEXTS texts or an average output has more than SHARE of them. Active sets
+# would then hold most of the texts anyway.
 OUTPUTS, TEXTS, SHARE = 4, 8_192, 0.005
 EPOCHS = 3  # of a node so large that ``max_visits`` would not allow them
 
@@ -47,7 +48,7 @@ class NodeProblems:
         tail: NDArray[np.bool_] | None,
     ) -> None:
         self.params, self.tree, self.n_words = params, tree, X.shape[1]
-        # Once for all nodes: a copy of all bounds at every node would grow with their product.
+        # Made once for all nodes: a copy of the row bounds at every node would cost nodes * texts.
         self.csr = Parts(*constant(*parts(X)))
         self.squares = problem_groups.squares_of(X)
         self.rows = _rows_below(tree, Y)
@@ -87,12 +88,12 @@ class NodeProblems:
         return n_outputs >= OUTPUTS and bool(many or n_rows <= TEXTS)
 
     def train(self, node: int, start: int, stop: int) -> NodeWeights:
-        """Outputs start..stop of a node, trained, their weights word by word."""
+        """Train outputs start..stop of a node; their weights are sorted by word."""
         texts, params = self._texts(node), self.params
         group = self._group(node, texts, start, stop)
         if params.loss == "squared_hinge" and self.is_shared(node):
-            # Where texts are very many an epoch teaches more, and the largest violation, which
-            # ends a descent, is an ever stricter test.
+            # The more texts, the more one epoch teaches, and the stricter the test that ends a
+            # descent: it looks at the largest violation of all texts.
             epochs = max(params.max_visits // max(len(texts), 1), EPOCHS)
             rows = node_rows(self.csr, self.squares, texts, self.n_words)
             return solve_in_lockstep(
@@ -115,9 +116,7 @@ class NodeProblems:
             range(int(first_label[node]), int(first_label[node + 1])),
         )
 
-    def _group(
-        self, node: int, texts: NDArray[np.int32], start: int, stop: int
-    ) -> problem_groups.Group:
+    def _group(self, node: int, texts: NDArray[np.int32], start: int, stop: int) -> Labels:
         """Outputs start..stop of a node: its children, then its labels."""
         children, labels = self._outputs(node)
         n = len(children)
@@ -128,7 +127,7 @@ class NodeProblems:
             self.rows.indices[bounds[0] : bounds[-1]], self.label_texts[firsts[0] : firsts[-1]]
         )
         between = bounds[-1] - bounds[0]
-        return problem_groups.Group(
+        return Labels(
             np.arange(start, stop, dtype=np.int64) + (1000003 * node + self.params.seed),
             _joined(bounds[:-1] - bounds[0], firsts + (between - firsts[0])).astype(np.int64),
             np.searchsorted(texts, own).astype(np.int32),
@@ -142,10 +141,10 @@ class NodeProblems:
         texts: NDArray[np.int32] = self.rows.indices[indptr[node] : indptr[node + 1]]
         return texts
 
-    def _compacted(self, texts: NDArray[np.int32]) -> problem_groups.Rows:
-        """Some rows with only the words they have: small enough for the cache.
+    def _compacted(self, texts: NDArray[np.int32]) -> problem_groups.Renumbered:
+        """Some rows with only the words they have, so that weights fit the cache.
 
-        They lie in scratch of this thread, until it asks for others.
+        They are in scratch of this thread: valid until it asks for others.
         """
         nnz = int((self.csr.indptr[texts + 1] - self.csr.indptr[texts]).sum())
         indptr = np.empty(len(texts) + 1, np.int64)
@@ -154,13 +153,13 @@ class NodeProblems:
         words = np.empty(min(nnz, self.n_words), np.int32)
         with kept("place", self.n_words, np.int32, -1) as place:
             found = compact(*self.csr, *constant(texts), place, indptr, indices, values, words)
-        return problem_groups.rows_of(
+        return problem_groups.renumbered(
             Parts(indptr, indices, values), self.squares[texts], words[:found]
         )
 
 
 def _joined(first: NDArray, second: NDArray) -> NDArray:
-    """One behind the other; most nodes have children or labels, not both."""
+    """Concatenate; no copy if the first is empty, as it is for most nodes."""
     return np.concatenate([first, second]) if len(first) else second
 
 
@@ -175,9 +174,9 @@ def _rows_below(tree: Tree, Y: sp.csr_matrix) -> sp.csr_matrix:
 
 
 def _texts_of(labels: NDArray[np.int32], Y: sp.csr_matrix) -> tuple[NDArray, NDArray[np.int32]]:
-    """(first (labels + 1,), texts): the texts of some labels, one label behind another."""
+    """The texts of some labels: those of the j-th are ``texts[first[j]:first[j + 1]]``."""
     n = len(labels)
-    place = np.full(Y.shape[1], n, np.int32)  # all others behind the last
+    place = np.full(Y.shape[1], n, np.int32)  # all others come last
     place[labels] = np.arange(n, dtype=np.int32)
     columns = np.where(Y.data != 0, place[Y.indices], np.int32(n))
     ones = np.ones(Y.nnz, np.int8)

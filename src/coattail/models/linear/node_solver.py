@@ -1,4 +1,4 @@
-"""Outputs of a tree's node trained in lockstep on all its rows, their weights word by word."""
+"""Trains the outputs of a tree's node in lockstep on all its rows; weights are sorted by word."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from coattail.kernels.compact_rows import set_apart
 from coattail.kernels.lanes import LANES
 from coattail.kernels.runtime.scratch import kept, lasting, remember, scratch, whole
 from coattail.kernels.solvers import lockstep
+from coattail.kernels.solvers.problems import Labels
 from coattail.kernels.sparse import constant
 from coattail.models.linear.linear_params import PltParams
 from coattail.models.linear.node_weights import NodeWeights
-from coattail.models.linear.problem_groups import Group
 
 STORE = {"word": np.int32, "label": np.uint16, "weight": np.float32}  # of weights found
 
 
 @dataclass(frozen=True)
 class NodeRows:
-    """Rows of a node, the words that only one of them has behind those that they share.
+    """Rows of a node; words used by one row come after words that rows share.
 
     Attributes
     ----------
-    arrays : read-only, as ``lockstep.train`` takes them: indptr, middle, indices, values, squares,
-        own
+    csr : read-only
     words : int32 (d,), the old number of every word, shared ones first
     order : int32 (d,), the words by their old numbers
     n_shared : int
     """
 
-    arrays: tuple[NDArray, ...]
+    csr: lockstep.SplitRows
     words: NDArray[np.int32]
     order: NDArray[np.int32]
     n_shared: int
@@ -42,7 +41,7 @@ class NodeRows:
 def node_rows(
     csr: Parts, squares: NDArray[np.float32], texts: NDArray[np.int32], n_words: int
 ) -> NodeRows:
-    """Some rows; they lie in scratch of this thread, until it asks for others."""
+    """Some rows, in scratch of this thread: they are valid until it asks for others."""
     n, nnz = len(texts), int((csr.indptr[texts + 1] - csr.indptr[texts]).sum())
     indptr, middle = np.empty(n + 1, np.int64), np.empty(n, np.int64)
     indices, values = scratch("indices", nnz, np.int32), scratch("values", nnz, np.float32)
@@ -53,13 +52,13 @@ def node_rows(
         d, n_shared = set_apart(
             *csr, *constant(texts), table, indptr, middle, indices, values, own, words, order
         )
-    arrays = constant(indptr, middle, indices, values, squares[texts], own)
-    return NodeRows(arrays, words[:d], order[:d], n_shared)
+    csr = lockstep.SplitRows(*constant(indptr, middle, indices, values, squares[texts], own))
+    return NodeRows(csr, words[:d], order[:d], n_shared)
 
 
 def solve_in_lockstep(
     rows: NodeRows,
-    group: Group,
+    group: Labels,
     params: PltParams,
     max_epochs: int,
     output: int,
@@ -69,20 +68,22 @@ def solve_in_lockstep(
 
     Outputs are counted from ``output``.
     """
-    problem = constant(group.first, group.rows, group.keys, group.c_pos, group.c_neg)
-    limits = (params.seed, np.float32(params.eps), max_epochs, np.float32(params.prune))
-    n, d = len(rows.arrays[1]), len(rows.words)
+    labels = Labels(*constant(*group))
+    limits = lockstep.LockstepLimits(
+        params.seed, np.float32(params.eps), max_epochs, np.float32(params.prune)
+    )
+    n, d = len(rows.csr.own), len(rows.words)
     counts = np.zeros(d, np.int32)
     w, alpha = scratch("w", d + 1, np.float32), scratch("alpha", n * LANES, np.float32)
-    store = [whole(name, 1 << 16, dtype) for name, dtype in STORE.items()]
+    store = lockstep.WeightStore(0, *(whole(name, 1 << 16, dtype) for name, dtype in STORE.items()))
     with kept("W", rows.n_shared * LANES, np.float32) as W:
-        size, *store, bias, stats = lockstep.train(
-            *rows.arrays, *problem, *limits, counts, w, W, alpha, *store
-        )
-    for name, array in zip(STORE, store, strict=True):
-        remember(name, array)
+        memory = lockstep.LockstepMemory(w, W, alpha)
+        store, bias, stats = lockstep.train(rows.csr, labels, limits, memory, counts, store)
+    for name in STORE:
+        remember(name, getattr(store, name))
     used = int(np.count_nonzero(counts))
     words, entries = lasting("words", used, np.int32), lasting("entries", used, np.int32)
-    child, weight = lasting("child", size, child_type), lasting("weight", size, np.float32)
-    lockstep.by_word(counts, *store, rows.order, rows.words, output, words, entries, child, weight)
+    child = lasting("child", store.used, child_type)
+    weight = lasting("weight", store.used, np.float32)
+    lockstep.by_word(counts, store, rows.order, rows.words, output, words, entries, child, weight)
     return NodeWeights(words, entries, child, weight, bias, stats[:, 4] > 0)

@@ -1,4 +1,4 @@
-"""Classifiers of a label tree as arrays: those of a node word by word, all nodes in a row."""
+"""Classifiers of a label tree as arrays, sorted by node and, within a node, by word."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TreeWeights:
 
 @dataclass(frozen=True)
 class NodeWeights:
-    """Weights of some outputs of a node, word by word as above; ``words`` are sorted."""
+    """Weights of some outputs of a node, grouped by word as in `TreeWeights`; words are sorted."""
 
     words: NDArray[np.int32]
     entries: NDArray[np.int32]  # of every word
@@ -44,7 +44,7 @@ class NodeWeights:
 
 
 def assemble(n_nodes: int, done: dict[int, list[tuple[int, NodeWeights]]]) -> TreeWeights:
-    """Weights of all nodes behind one another."""
+    """Concatenate the weights of all nodes; ``done`` is emptied."""
     nodes = sorted(done)
     whole = [_joined([part for _, part in sorted(done.pop(v), key=lambda p: p[0])]) for v in nodes]
     output, node_word = np.zeros(n_nodes + 1, np.int64), np.zeros(n_nodes + 1, np.int64)
@@ -52,7 +52,7 @@ def assemble(n_nodes: int, done: dict[int, list[tuple[int, NodeWeights]]]) -> Tr
     node_word[1:][nodes] = [len(node.words) for node in whole]
     columns = {name: [getattr(node, name) for node in whole] for name in vars(whole[0])}
     whole.clear()
-    # One after the other: what has been copied makes room for the next.
+    # One column at a time: its parts are freed before the next is copied.
     bias, words, child, weight = (
         _concatenated(columns.pop(name)) for name in ("bias", "words", "child", "weight")
     )
@@ -64,7 +64,7 @@ def assemble(n_nodes: int, done: dict[int, list[tuple[int, NodeWeights]]]) -> Tr
 def _concatenated(
     arrays: list[NDArray], dtype: DTypeLike | None = None, zeros: int = 0
 ) -> NDArray[Any]:
-    """The arrays behind so many zeros and one another, copied by all threads."""
+    """Concatenate arrays after a number of zeros, in all threads."""
     ends = zeros + np.cumsum([len(array) for array in arrays])
     whole = np.empty(ends[-1], dtype or arrays[0].dtype)
     whole[:zeros] = 0
@@ -79,7 +79,7 @@ def _concatenated(
 
 
 def _joined(parts: list[NodeWeights]) -> NodeWeights:
-    """The outputs of a node that was trained in several parts."""
+    """Merge the parts in which the outputs of a node were trained."""
     if len(parts) == 1:
         return parts[0]
     word = np.concatenate([np.repeat(part.words, part.entries) for part in parts])

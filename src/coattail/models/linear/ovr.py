@@ -16,6 +16,7 @@ from coattail.files import atomic_folder
 from coattail.kernels import beam, best_labels
 from coattail.kernels.lanes import LANES
 from coattail.kernels.runtime import pool
+from coattail.kernels.solvers.problems import Labels
 from coattail.kernels.sparse import constant
 from coattail.models.fitted import Fitted
 from coattail.models.linear import problem_groups
@@ -23,7 +24,7 @@ from coattail.models.linear.linear_params import OvrParams
 from coattail.progress import progress
 
 GROUP = 256  # labels trained together: eight blocks, so that a nearly done block is refilled
-SHARES = 8  # towards the end a group is an eighth of what is left: threads end together
+SHARES = 8  # towards the end a group is an eighth of what is left, so that threads end together
 
 
 class Ovr(Fitted):
@@ -63,7 +64,7 @@ class Ovr(Fitted):
 
         def work(labels: NDArray[np.int64]) -> problem_groups.Solved:
             chosen = positives[:, labels]
-            group = problem_groups.Group(
+            group = Labels(
                 labels,
                 chosen.indptr.astype(np.int64),
                 chosen.indices.astype(np.int32),

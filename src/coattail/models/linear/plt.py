@@ -92,12 +92,12 @@ class Plt(Fitted):
         self.unconverged_ = 0
         with progress("label tree", n_outputs, "classifiers") as bar:
             work = lambda job: problems[job.tree].train(job.node, job.start, job.stop)  # noqa: E731
-            for number, turned, new in problem_groups.solve_all(
+            for number, weights, new in problem_groups.solve_all(
                 numbered, work, self._resumable(X, Y)
             ):
                 job = jobs[number]
-                done[job.tree].setdefault(job.node, []).append((job.start, turned))
-                self.unconverged_ += int(turned.limited.sum())
+                done[job.tree].setdefault(job.node, []).append((job.start, weights))
+                self.unconverged_ += int(weights.limited.sum())
                 bar.advance(job.stop - job.start, new=new)
         problem_groups.tell_unconverged(
             self.unconverged_, n_outputs, "raise max_epochs and max_visits, or lower C"

@@ -1,4 +1,4 @@
-"""Binary problems that share rows: weights per label, blocks of labels, resumable work."""
+"""Binary problems that share rows: C of every label, training of groups, resuming."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from coattail.kernels.lanes import LANES
 from coattail.kernels.runtime import pool
 from coattail.kernels.runtime.scratch import scratch
 from coattail.kernels.solvers import active_set, logistic
+from coattail.kernels.solvers.problems import Labels, Rows
 from coattail.kernels.sparse import constant
 from coattail.labels.frequency import inverse_propensity, pw_weights, pwcb_weights
 from coattail.models import begun_with
@@ -30,37 +31,31 @@ log = logging.getLogger("coattail")
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-PRIMAL = np.float32(0.1)  # a gradient norm must shrink further than a dual violation for the same w
+PRIMAL = np.float32(0.1)  # eps of a gradient norm relative to that of a dual violation
 
 
 @dataclass(frozen=True)
-class Rows:
+class Renumbered:
     """Rows that many problems share, words renumbered for locality.
 
     Attributes
     ----------
-    parts : CSR arrays with the new word numbers
-    squares : float32 (n,), |x|^2 + 1 for the regularised bias
+    csr : read-only, with the new word numbers
     words : int32 (d,), the old number of every word
     """
 
-    parts: Parts
-    squares: NDArray[np.float32]
+    csr: Rows
     words: NDArray[np.int32]
 
-    @property
-    def n(self) -> int:
-        return len(self.squares)
 
-
-def by_frequency(X: sp.csr_matrix) -> Rows:
+def by_frequency(X: sp.csr_matrix) -> Renumbered:
     """Frequent words first: their weights share the cache."""
     frequency = np.bincount(X.indices, minlength=X.shape[1])
     words = np.argsort(-frequency, kind="stable").astype(np.int32)
     rank = np.empty(X.shape[1], np.int32)
     rank[words] = np.arange(X.shape[1], dtype=np.int32)
     raw = parts(X)
-    return rows_of(Parts(raw.indptr, rank[raw.indices], raw.data), squares_of(X), words)
+    return renumbered(Parts(raw.indptr, rank[raw.indices], raw.data), squares_of(X), words)
 
 
 def squares_of(X: sp.csr_matrix) -> NDArray[np.float32]:
@@ -71,20 +66,8 @@ def squares_of(X: sp.csr_matrix) -> NDArray[np.float32]:
     return squares
 
 
-def rows_of(arrays: Parts, squares: NDArray[np.float32], words: NDArray[np.int32]) -> Rows:
-    indptr, indices, data, squares = constant(*arrays, squares)
-    return Rows(Parts(indptr, indices, data), squares, words)
-
-
-@dataclass(frozen=True)
-class Group:
-    """Labels trained together: positives of label j are ``rows[first[j]:first[j + 1]]``."""
-
-    keys: NDArray[np.int64]
-    first: NDArray[np.int64]
-    rows: NDArray[np.int32]
-    c_pos: NDArray[np.float32]
-    c_neg: NDArray[np.float32]
+def renumbered(arrays: Parts, squares: NDArray[np.float32], words: NDArray[np.int32]) -> Renumbered:
+    return Renumbered(Rows(*constant(*arrays, squares)), words)
 
 
 @dataclass(frozen=True)
@@ -105,7 +88,7 @@ class Solved:
 
 
 def joined(groups: list[Solved]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """(start, stop, words, weights) of the labels of all groups behind one another."""
+    """Concatenate the groups: (start, stop, words, weights)."""
     ends = np.cumsum([0] + [len(group.words) for group in groups])[:-1]
     shifted = list(zip(groups, ends, strict=True))
     return (
@@ -116,29 +99,25 @@ def joined(groups: list[Solved]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     )
 
 
-def solve(rows: Rows, group: Group, params: OvrParams | PltParams) -> Solved:
+def solve(rows: Renumbered, group: Labels, params: OvrParams | PltParams) -> Solved:
     """Train one group of labels on all the rows; releases the GIL while it works."""
-    first, positives, keys, c_pos, c_neg = constant(
-        group.first, group.rows, group.keys, group.c_pos, group.c_neg
-    )
+    labels, n = Labels(*constant(*group)), len(rows.csr.squares)
     eps, prune = np.float32(params.eps), np.float32(params.prune)
     if params.loss == "logistic":
-        found = logistic.train(
-            *rows.parts, first, positives, c_pos, c_neg, eps * PRIMAL, params.max_epochs, prune,
-            dense_block(len(rows.words)),
-        )  # fmt: skip
+        W = dense_block(len(rows.words))
+        found = logistic.train(rows.csr, labels, eps * PRIMAL, params.max_epochs, prune, W)
     else:
-        n_sample = rows.n if rows.n <= 2 * params.negatives else params.negatives
+        n_sample = n if n <= 2 * params.negatives else params.negatives
         rng = np.random.default_rng(params.seed)
-        sample = np.sort(rng.choice(rows.n, n_sample, replace=False)).astype(np.int32)
-        found = active_set.train(
-            *rows.parts, rows.squares, first, positives, keys, c_pos, c_neg, *constant(sample),
-            eps, params.gap, params.max_epochs, params.max_rounds, prune,
-            *solver_blocks(len(rows.words)),
-        )  # fmt: skip
-    start, stop, words, weights, bias, stats = found
+        sample = np.sort(rng.choice(n, n_sample, replace=False)).astype(np.int32)
+        limits = active_set.ActiveSetLimits(
+            eps, params.gap, params.max_epochs, params.max_rounds, prune
+        )
+        blocks = solver_blocks(len(rows.words))
+        found = active_set.train(rows.csr, labels, *constant(sample), limits, *blocks)
+    words, weights = rows.words[found.words[: found.size]], found.weights[: found.size]
     # A copy: the weights are a view of a buffer that grew by doubling.
-    return Solved(start, stop, rows.words[words], weights.copy(), bias, stats)
+    return Solved(found.start, found.stop, words, weights.copy(), found.bias, found.stats)
 
 
 def dense_block(n_words: int) -> NDArray[np.float32]:
@@ -154,7 +133,7 @@ def solver_blocks(n_words: int) -> tuple[NDArray[np.float32], NDArray[np.int16]]
 
 
 def tell_unconverged(count: int, total: int, remedy: str) -> None:
-    """One line about classifiers that ended at their limit of rounds; none if all converged."""
+    """Warn about classifiers that ended at their limit of rounds, if there are any."""
     if count:
         log.warning(
             "%s of %s classifiers ended at their limit of rounds, short of eps; %s",
@@ -191,10 +170,10 @@ def tail_mask(params: OvrParams | PltParams, counts: NDArray[np.int64]) -> NDArr
 
 
 class Partial(Generic[Result]):
-    """Finished parts of an unfinished fit, in a folder that says what it was begun with.
+    """Finished parts of an unfinished fit, kept in a folder that records its inputs.
 
-    A part is a dataclass of arrays, of the class ``kind``. Parts of a fit with other params or
-    other ``things`` (name -> input) are removed. No folder: nothing is kept.
+    A part is an instance of ``kind``, a dataclass of arrays. Parts of a fit with other params or
+    other ``things`` (name -> input) are removed. Without a folder nothing is kept.
     """
 
     def __init__(

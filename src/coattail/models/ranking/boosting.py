@@ -1,9 +1,10 @@
-"""Gradient-boosted trees for a probability: many small trees, each mending what is left.
+"""Gradient-boosted trees for a probability: each tree corrects the error of those before.
 
 Facts are binned at quantiles, a tree of fixed depth is grown on gradient and hessian of the
 logistic loss, and a part (``RATE``) of its leaves' Newton steps is added. Nothing is random, and a
-single thread adds up in one order, so the same facts give the same trees. Parts of steps stop a
-little short of the sum of the truth; at last all log-odds are shifted by what is missing.
+single thread adds up in one order, so the same facts give the same trees. Such
+steps stop a little short, so in the end all log-odds are shifted until the probabilities sum to the
+truth.
 """
 
 from __future__ import annotations

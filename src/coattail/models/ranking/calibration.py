@@ -56,7 +56,7 @@ def hinge_probability(margins: NDArray) -> Floats:
 
 
 def probabilities(topk: TopK) -> Floats:
-    """What a ranking says of its labels as probabilities (n, k), 0 where there is no label."""
+    """Probabilities (n, k) of the labels of a ranking; 0 where there is no label."""
     if topk.confidence is not None:
         return np.clip(topk.confidence.astype(np.float64), 0, 1)
     if topk.kind == "score":
@@ -229,7 +229,7 @@ class Calibration:
 
 
 def _scale(topk: TopK) -> Floats:
-    """Scores on a scale without ends: margins as they are, probabilities as log-odds."""
+    """Scores on an unbounded scale: margins as they are, probabilities as log-odds."""
     if topk.kind == "margin":
         return np.clip(np.where(topk.labels < 0, 0, topk.scores).astype(np.float64), -10, 10)
     p = np.clip(probabilities(topk), 1e-6, 1 - 1e-6)

@@ -1,9 +1,9 @@
 """Calibrations judged on texts that they have not seen.
 
-Validation texts are dealt to folds, and each fold is judged by a map fitted on the others. Whatever
-is chosen by such probabilities has seen every fold; to choose for a fold without having seen it,
-the others are judged by maps that know neither it nor themselves. A map for every fold and one for
-every pair of folds are enough for both.
+Validation texts are dealt to folds, and the probabilities of a fold come from a map fitted on the
+others. What is then chosen by these probabilities has seen every fold. To choose for one fold
+without having seen it, the probabilities of each other fold come from a map fitted without either
+of the two. So there is a map for every fold and one for every pair of folds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Two rankings into one: a weighted mean of probabilities over the union of their lists.
+"""Averages two rankings: a weighted mean of probabilities over the union of their lists.
 
-The result remembers what each of the two said (`TopK.parts`), so that a calibration can weigh them
-label by label. An average of averages remembers all of them.
+The result keeps the probabilities of both (`TopK.parts`), so that a calibration can weigh them
+label by label. An average of averages keeps those of all rankings in it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fits of a probability on what is known of a label: never falling in a score, and logistic."""
+"""Two fits of a probability: isotonic (non-decreasing in a score), and logistic regression."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from scipy.special import expit
 
 Floats = NDArray[np.float64]
 
-# A logistic fit of more rows than this begins with every fourth of them: its steps cost a quarter,
-# and one or two of all rows are then enough.
+# A logistic fit of more rows than this starts from a fit of every fourth row: those steps cost a
+# quarter, and then one or two steps on all rows are enough.
 MANY_ROWS = 8_000
 
 
 def isotonic(z: Floats, truth: Floats) -> tuple[Floats, Floats]:
     """The non-decreasing function nearest to the truth, as knots of a broken line.
 
-    Equal scores are one place with one value, whatever the order of the rows, so the values sum
-    to the truth. What `numpy.interp` says of the knots is scikit-learn's IsotonicRegression.
+    Equal scores get one value, whatever the order of the rows, so the values sum to the truth.
+    `numpy.interp` on the knots equals scikit-learn's IsotonicRegression.
     """
     from scipy.optimize import isotonic_regression  # slow to import, and needed only here
 
@@ -32,7 +32,7 @@ def isotonic(z: Floats, truth: Floats) -> tuple[Floats, Floats]:
 def logistic(features: Floats, truth: Floats, start: Floats | None = None) -> Floats:
     """Logistic regression with an intercept (first entry, not penalised) by Newton.
 
-    The probabilities of the rows sum to the truth. ``start`` changes the way and not the end.
+    The probabilities of the rows sum to the truth. ``start`` saves steps; the result is the same.
     """
     if start is None:
         start = np.zeros(features.shape[1] + 1)
@@ -80,5 +80,5 @@ def shift_to(logit: Floats, total: float) -> float:
 
 
 def rounded(values: Floats) -> list[float]:
-    """Seven digits: sums in another order (threads of the algebra library) give the same bytes."""
+    """Round to seven digits, so that the order of summation (threads of BLAS) rarely shows."""
     return [float(f"{value:.6e}") for value in values]

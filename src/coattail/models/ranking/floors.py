@@ -1,8 +1,8 @@
-"""Floors under precision: which losses to a base hold on texts that nobody has seen yet.
+"""Floors under precision: does a loss against the base stay within what is allowed on new texts?
 
-A loss measured on some texts is not the loss on others. The texts are drawn again with replacement,
-many times, each with the base's figures beside its own: a reranking clears the floors if the losses
-stay within what is allowed, all of them at once, in nearly all draws (``confidence``).
+A loss measured on some texts is not the loss on others. So the texts are drawn many times with
+replacement (a paired bootstrap: base and reranking on the same draws). A reranking clears the
+floors if all its losses are within what is allowed in nearly all draws (``confidence``).
 """
 
 from __future__ import annotations

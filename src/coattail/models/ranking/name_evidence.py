@@ -1,14 +1,14 @@
-"""How the name of a label stands in a text: evidence that needs no training text of the label.
+"""Traces of a label's name in a text: evidence that needs no training text of the label.
 
-A rare label has few texts to learn from, but often a name that people chose to describe it. What is
-measured for a text and a label:
+A rare label has few texts to learn from, but often a name that people chose to describe it. The
+figures for a text and a label are
 
-    cover        share of the name's words in the text; those of few names weigh more
-    strength     the same with the logarithm of how often each stands there
-    stems        share of them that the text has in this or another form: the same beginning
-    phrase       logarithm of how often the whole name stands in the text, word by word
-    title_cover, title_stems, title_phrase   the same in the title (text.title), and whether the
-                 whole name stands there
+    cover        share of the name's words that occur in the text; words of few names weigh more
+    strength     the same, each word times the logarithm of how often it occurs
+    stems        share of the words that occur in this or another form (with the same beginning)
+    phrase       logarithm of how often the whole name occurs
+    title_cover, title_stems, title_phrase   the same for the title (text.title); phrase: whether
+                 the whole name occurs in it
 """
 
 from __future__ import annotations

@@ -299,7 +299,7 @@ def train_counts(counts: NDArray, Y: sp.csr_matrix) -> NDArray[np.int64]:
 
 
 def _as_of(train: NDArray, counts: NDArray, inverse_propensity: Floats) -> Floats:
-    """q as a function of the count, read off all labels, at the counts of the training texts."""
+    """Interpolate q, a function of the count, at the counts of the training texts."""
     known, place = np.unique(np.asarray(counts), return_index=True)
     q = np.asarray(inverse_propensity, np.float64)[place]
     return np.interp(np.log1p(train), np.log1p(known), q)

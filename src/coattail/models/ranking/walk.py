@@ -1,4 +1,4 @@
-"""Rankings of validation texts by many weights, and what each of them is worth."""
+"""Rankings of validation texts by many weights, and the metrics of each."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Lists:
         return np.pad(top, ((0, 0), (0, self.depth - top.shape[1])))
 
     def base(self) -> Floats:
-        """`found` of the lists as they came."""
+        """`found` for the base's own order."""
         ranks = np.arange(min(self.depth, self.topk.k))
         return self.found(np.tile(ranks, (self.n, 1)), masked=False)
 
@@ -140,7 +140,7 @@ class Lists:
         found: Floats,
         aim: Floats,
     ) -> TradeOff:
-        """What lists with these hits are worth; ``mixing`` is t of rank one, of the rest, power."""
+        """Metrics of lists with these hits; ``mixing`` is t of rank one, t of the rest, power."""
         k, n = self.ideal.shape[1], max(self.n, 1)
         ideal = self.ideal.sum(axis=0)
         gained = np.cumsum(found.sum(axis=0))[:k]
@@ -153,7 +153,7 @@ class Lists:
 def with_first(first: Places, order: Places) -> Places:
     """``first`` at rank one, then ``order`` without it; (n,), (n, m) -> (n, m)."""
     own = order == first[:, None]
-    # Where first is not among them at all, the last gives way.
+    # If ``first`` is not among them, the last one is dropped.
     own[:, -1] |= ~own.any(axis=1)
     rest = order[~own].reshape(len(order), order.shape[1] - 1)
     return np.concatenate([first[:, None], rest], axis=1)

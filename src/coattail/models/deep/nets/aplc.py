@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from coattail.labels import frequency
 from coattail.models.deep.batching import Batch
 from coattail.models.deep.deep_params import AplcParams
-from coattail.models.deep.nets.layers import Mixture, dropout, mean_pool
+from coattail.models.deep.nets.layers import PLAIN, Reading, dropout, mean_pool
 from coattail.models.deep.nets.pretrained import Pretrained
 from coattail.models.deep.nets.span_mix import exchange_spans
+from coattail.models.deep.nets.step import Step
 from coattail.models.deep.nets.transformer import TextEncoder
 
 
@@ -143,24 +144,17 @@ class AplcNet(nn.Module):
 
     def fixed(self, batch: Batch) -> Tensor:
         """What a frozen encoder makes of texts: (B, d)."""
-        return self._pool(batch, *self.encoder(batch, None))
+        return self._pool(batch, *self.encoder(batch))
 
-    def vectors(
-        self,
-        batch: Batch,
-        generator: torch.Generator | None,
-        mixture: Mixture | None = None,
-        words: Tensor | None = None,
-    ) -> Tensor:
+    def vectors(self, batch: Batch, reading: Reading = PLAIN) -> Tensor:
         """One vector per text: (B, d)."""
         if batch.states is not None:
             pooled = batch.states
         else:
-            inside = mixture if mixture is not None and mixture.place != "hidden" else None
-            pooled = self._pool(batch, *self.encoder(batch, generator, inside, words))
-        if mixture is not None and mixture.place == "hidden":
-            pooled = mixture.blend(pooled)
-        return dropout(torch.tanh(self.summary(pooled)), self.params.dropout, generator)
+            pooled = self._pool(batch, *self.encoder(batch, reading))
+        if reading.mixture is not None and reading.mixes("hidden"):
+            pooled = reading.mixture.blend(pooled)
+        return dropout(torch.tanh(self.summary(pooled)), self.params.dropout, reading.generator)
 
     def _pool(self, batch: Batch, states: Tensor, mask: Tensor) -> Tensor:
         if self.params.summary == "mean":
@@ -170,16 +164,9 @@ class AplcNet(nn.Module):
         last = mask.sum(dim=1) - 1  # of the longer text, in a mixture
         return states[torch.arange(len(last), device=last.device), last]
 
-    def backward(
-        self,
-        batch: Batch,
-        targets: Tensor,
-        weights: Tensor | None,
-        generator: torch.Generator,
-        mixture: Mixture | None = None,
-        tailmix: object = None,
-    ) -> Tensor:
-        """Add the gradients of one batch; the mean loss. ``targets`` float (B, L)."""
+    def backward(self, batch: Batch, step: Step) -> Tensor:
+        """Add the gradients of one batch; the mean loss."""
+        targets, weights, mixture = step.targets, step.weights, step.mixture
         roots = self.clusters.roots(targets)
         if mixture is not None:
             labels_mixed = mixture
@@ -192,7 +179,7 @@ class AplcNet(nn.Module):
                 )
                 mixture = None
             targets, roots = labels_mixed.blend(targets), labels_mixed.blend(roots)
-        vectors = self.vectors(batch, generator, mixture)
+        vectors = self.vectors(batch, Reading(step.generator, mixture))
         loss = self.clusters.loss(vectors, targets, roots, weights)
         loss.backward()
         return loss.detach()
@@ -202,7 +189,7 @@ class AplcNet(nn.Module):
     ) -> Tensor:
         """Norm of the gradient of every piece's vector, (B, T); dropout is off."""
         words = self.encoder.embed(batch).detach().requires_grad_()
-        vectors = self.vectors(replace(batch, states=None), None, words=words)
+        vectors = self.vectors(replace(batch, states=None), Reading(words=words))
         # The sum over texts: a text's saliency does not depend on the size of its batch.
         loss = self.clusters.loss(vectors, targets, roots, weights) * len(targets)
         return torch.autograd.grad(loss, words)[0].norm(dim=2)
@@ -210,6 +197,6 @@ class AplcNet(nn.Module):
     @torch.no_grad()
     def score(self, batch: Batch, k: int) -> tuple[Tensor, Tensor]:
         """All labels (B, L) and their logits."""
-        logits = self.clusters.logits(self.vectors(batch, None))
+        logits = self.clusters.logits(self.vectors(batch))
         every = torch.arange(self.n_labels, device=logits.device)
         return every.expand(len(batch.rows), -1), logits

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from coattail.models.deep.batching import Batch
 from coattail.models.deep.deep_params import AttentionXmlParams, LarobertaParams
 from coattail.models.deep.nets.layers import (
+    PLAIN,
     BiLstm,
     CheapHead,
     Layers,
-    Mixture,
+    Reading,
     Words,
     attention,
     contexts,
@@ -22,6 +23,7 @@ from coattail.models.deep.nets.layers import (
 )
 from coattail.models.deep.nets.loss import cross_entropy
 from coattail.models.deep.nets.span_mix import exchange_spans
+from coattail.models.deep.nets.step import Step
 from coattail.models.deep.nets.tail_mix import Pairs, TailMixer, soft_targets
 
 
@@ -41,7 +43,7 @@ class LabelAttention(nn.Module):
     n_labels: int
 
     def _add_labels(self, width: int, vocabulary_size: int, with_head: bool) -> None:
-        """The part behind the encoder, whose states have ``width`` entries."""
+        """Add the layers over the encoder, whose states have ``width`` entries."""
         params, n_labels = self.params, self.n_labels
         self.queries = nn.Parameter(torch.empty(n_labels, width))
         self.outputs = nn.Parameter(torch.empty(n_labels, width)) if params.label_outputs else None
@@ -58,34 +60,22 @@ class LabelAttention(nn.Module):
         """The plain word vectors (B, T, e) that ``encode`` starts from."""
         raise NotImplementedError
 
-    def encode(
-        self,
-        batch: Batch,
-        generator: torch.Generator | None,
-        mixture: Mixture | None = None,
-        words: Tensor | None = None,
-    ) -> Encoded:
-        """States of a batch; ``words`` stand in for its word vectors if they are given."""
-        raise NotImplementedError
-
-    def _encoded(
-        self,
-        batch: Batch,
-        states: Tensor,
-        mask: Tensor,
-        mixture: Mixture | None,
-        generator: torch.Generator | None,
-    ) -> Encoded:
-        """Mix the states if that is the place to mix, and ask the cheap head."""
-        if mixture is not None and mixture.place == "hidden":
-            states = mixture.blend(states.masked_fill(~mask.unsqueeze(2), 0.0))
-            mask = mask | mask[mixture.partner]
+    def encode(self, batch: Batch, reading: Reading = PLAIN) -> Encoded:
+        """States of a batch, mixed if this is the place to mix, and what the cheap head says."""
+        states, mask = self.states(batch, reading)
+        mixture = reading.mixture
+        if mixture is not None and reading.mixes("hidden"):
+            states, mask = mixture.blend_states(states, mask)
         head = None
         if self.head is not None:
-            bag = self.head.bag(batch, generator)
+            bag = self.head.bag(batch, reading.generator)
             bag = bag if mixture is None else mixture.blend(bag)
             head = self.head(bag, states, mask)
         return Encoded(states, mask, head)
+
+    def states(self, batch: Batch, reading: Reading) -> tuple[Tensor, Tensor]:
+        """What the encoder says at every word, (B, S, d), and the mask of real words (B, S)."""
+        raise NotImplementedError
 
     def logits(self, states: Tensor, mask: Tensor, columns: Tensor) -> Tensor:
         """Logits (B, C) of labels ``columns``, int64 (C,) for all texts or (B, C) per text."""
@@ -132,44 +122,34 @@ class LabelAttention(nn.Module):
 
     # --- training
 
-    def backward(
-        self,
-        batch: Batch,
-        targets: Tensor,
-        weights: Tensor | None,
-        generator: torch.Generator,
-        mixture: Mixture | None = None,
-        tailmix: TailMixer | None = None,
-    ) -> Tensor:
-        """Add the gradients of one batch; the mean loss. ``targets`` float (B, L)."""
+    def backward(self, batch: Batch, step: Step) -> Tensor:
+        """Add the gradients of one batch; the mean loss."""
+        mixture = step.mixture
         if mixture is not None and mixture.place == "span":
-            saliency = self._saliency(batch, targets, weights, generator)
-            batch, labels = exchange_spans(
-                batch, self._changeable(batch), saliency, mixture.partner, self.params.mix_span
-            )
-            targets, mixture = labels.blend(targets), None
-        encoded = self.encode(batch, generator, mixture)
-        targets = targets if mixture is None else mixture.blend(targets)
-        columns = self._candidates(encoded.head, targets, generator)
-        return self.backward_columns(encoded, targets, columns, weights, generator, batch, tailmix)
+            saliency, share = self._saliency(batch, step), self.params.mix_span
+            changeable = self._changeable(batch)
+            batch, labels = exchange_spans(batch, changeable, saliency, mixture.partner, share)
+            step = replace(step, targets=labels.blend(step.targets), mixture=None)
+        encoded = self.encode(batch, Reading(step.generator, step.mixture))
+        if step.mixture is not None:
+            step = replace(step, targets=step.mixture.blend(step.targets))
+        columns = self._candidates(encoded.head, step.targets, step.generator)
+        return self.backward_columns(batch, encoded, columns, step)
 
     def backward_columns(
-        self,
-        encoded: Encoded,
-        targets: Tensor,
-        columns: Tensor | None,
-        weights: Tensor | None,
-        generator: torch.Generator,
-        batch: Batch,
-        tailmix: TailMixer | None = None,
+        self, batch: Batch, encoded: Encoded, columns: Tensor | None, step: Step
     ) -> Tensor:
-        """Gradients block by block: attention's memory is that of one block, not of all labels."""
+        """Gradients for the labels ``columns`` (B, C), None: all, whose targets are mixed already.
+
+        They come block by block: attention's memory is that of one block, not of all labels.
+        """
+        targets, weights, tailmix = step.targets, step.weights, step.tailmix
         count = targets.shape[0] * (self.n_labels if columns is None else columns.shape[1])
         learns = encoded.states.requires_grad  # not over a frozen encoder
         states = encoded.states.detach().requires_grad_(learns)
         true, skip, total = targets, None, torch.zeros((), device=states.device)
         if tailmix is not None:
-            pairs = self._pairs(tailmix, states.detach(), encoded.mask, columns, batch, generator)
+            pairs = self._pairs(tailmix, encoded, columns, batch, step)
             if len(pairs.row):
                 targets = soft_targets(targets, pairs)
                 skip = torch.zeros_like(targets, dtype=torch.bool)
@@ -199,22 +179,20 @@ class LabelAttention(nn.Module):
         """Which words SSMix may exchange: bool (B, T)."""
         return word_mask(batch.lengths, batch.ids.shape[1])
 
-    def _saliency(
-        self, batch: Batch, targets: Tensor, weights: Tensor | None, generator: torch.Generator
-    ) -> Tensor:
+    def _saliency(self, batch: Batch, step: Step) -> Tensor:
         """How much the loss depends on every word: norm of its vector's gradient, (B, T).
 
         Dropout is off here, and no gradient of a parameter is touched.
         """
         words = self.embed(batch).detach().requires_grad_()
-        encoded = self.encode(replace(batch, states=None), None, words=words)
-        columns = self._candidates(encoded.head, targets, generator)
+        encoded = self.encode(replace(batch, states=None), Reading(words=words))
+        columns = self._candidates(encoded.head, step.targets, step.generator)
         states = encoded.states.detach().requires_grad_()
         gradient = torch.zeros_like(states)
         for block in self.blocks(columns, states.device):
             logits = self.logits(states, encoded.mask, block)
-            w = None if weights is None else weights[block]
-            loss = cross_entropy(logits, pick(targets, block), w)
+            w = None if step.weights is None else step.weights[block]
+            loss = cross_entropy(logits, pick(step.targets, block), w)
             gradient += torch.autograd.grad(loss, states)[0]
         return torch.autograd.grad(encoded.states, words, gradient)[0].norm(dim=2)
 
@@ -229,12 +207,12 @@ class LabelAttention(nn.Module):
     def _pairs(
         self,
         tailmix: TailMixer,
-        states: Tensor,
-        mask: Tensor,
+        encoded: Encoded,
         columns: Tensor | None,
         batch: Batch,
-        generator: torch.Generator,
+        step: Step,
     ) -> Pairs:
+        states, mask = encoded.states, encoded.mask
         row, target = tailmix.draw(batch.rows, states.device)
         with torch.no_grad():
             own = self._context_of(states, mask, row, target.unsqueeze(1)).squeeze(1)
@@ -245,7 +223,7 @@ class LabelAttention(nn.Module):
                 )
                 for block in self.blocks(columns, states.device)
             )
-            return tailmix.pair(row, target, own, pieces, generator)
+            return tailmix.pair(row, target, own, pieces, step.generator)
 
     def _context_of(self, states: Tensor, mask: Tensor, row: Tensor, labels: Tensor) -> Tensor:
         """Context vectors (P, c, d) of ``labels`` (P, c) in the texts ``row`` (P,)."""
@@ -263,7 +241,7 @@ class LabelAttention(nn.Module):
     @torch.no_grad()
     def score(self, batch: Batch, k: int) -> tuple[Tensor, Tensor]:
         """Labels (B, m) to rank and their logits: all of them, or a shortlist of the cheap head."""
-        encoded = self.encode(batch, None)
+        encoded = self.encode(batch)
         columns = None
         if encoded.head is not None and max(self.params.candidates, k) < self.n_labels:
             shortlist = max(self.params.candidates, k)
@@ -292,7 +270,7 @@ class LabelAttention(nn.Module):
     @torch.no_grad()
     def weigh(self, batch: Batch, labels: Tensor) -> Tensor:
         """Attention of every label on the words of every text: (B, labels, T)."""
-        encoded = self.encode(batch, None)
+        encoded = self.encode(batch)
         weights = attention(encoded.states, encoded.mask, self.queries[labels])
         return self._per_word(weights)[:, :, : batch.ids.shape[1]]
 
@@ -324,20 +302,11 @@ class AttentionNet(LabelAttention):
     def embed(self, batch: Batch) -> Tensor:
         return self.words(batch.ids, None)
 
-    def encode(
-        self,
-        batch: Batch,
-        generator: torch.Generator | None,
-        mixture: Mixture | None = None,
-        words: Tensor | None = None,
-    ) -> Encoded:
-        words = self.words(batch.ids, generator) if words is None else words
-        lengths = batch.lengths
-        if mixture is not None and mixture.place == "word":
-            words = mixture.blend(words)
-            lengths = torch.maximum(lengths, lengths[mixture.partner])
-        states, mask = self.lstm(words, lengths, generator)
-        return self._encoded(batch, states, mask, mixture, generator)
+    def states(self, batch: Batch, reading: Reading) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = self.lstm(
+            *self.words.read(batch, reading), reading.generator
+        )
+        return found
 
     def _per_word(self, weights: Tensor) -> Tensor:
         group = self.params.words_per_step

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coattail.models.deep.batching import PAD, Batch
+from coattail.data.text import PAD
+from coattail.models.deep.batching import Batch
 from coattail.models.deep.nets.lstm_layer import Lstm
 
 
@@ -26,6 +27,26 @@ class Mixture:
     def blend(self, x: Tensor) -> Tensor:
         share = self.share.view(-1, *([1] * (x.dim() - 1)))
         return share * x + (1 - share) * x[self.partner]
+
+    def blend_states(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """States (B, S, d) without what padding holds, and where either text has some."""
+        blended = self.blend(states.masked_fill(~mask.unsqueeze(2), 0.0))
+        return blended, mask | mask[self.partner]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a network reads a batch: as it is, or with dropout, mixed, from other word vectors."""
+
+    generator: torch.Generator | None = None  # of dropout; None: no dropout
+    mixture: Mixture | None = None
+    words: Tensor | None = None  # (B, T, e) in place of the batch's word vectors
+
+    def mixes(self, place: str) -> bool:
+        return self.mixture is not None and self.mixture.place == place
+
+
+PLAIN = Reading()
 
 
 def dropout(x: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
@@ -70,6 +91,14 @@ class Words(nn.Module):
     def forward(self, ids: Tensor, generator: torch.Generator | None) -> Tensor:
         return dropout(self.table(ids), self.rate, generator)  # (B, T, dim)
 
+    def read(self, batch: Batch, reading: Reading) -> tuple[Tensor, Tensor]:
+        """Word vectors (B, T, dim) and lengths (B,); a mixture is as long as its longer text."""
+        words = self(batch.ids, reading.generator) if reading.words is None else reading.words
+        if reading.mixture is None or not reading.mixes("word"):
+            return words, batch.lengths
+        partner = batch.lengths[reading.mixture.partner]
+        return reading.mixture.blend(words), torch.maximum(batch.lengths, partner)
+
 
 class BiLstm(nn.Module):
     """One LSTM layer per direction over padded texts, with learnable start states.
@@ -93,8 +122,8 @@ class BiLstm(nn.Module):
         x, lengths = self._steps(x, lengths)
         turn = reversal(lengths, x.shape[1])
         ahead = self._run(self.ahead, x, self.start[0])
-        back = self._run(self.back, _reorder(x, turn), self.start[1])
-        states = torch.cat([ahead, _reorder(back, turn)], dim=2)
+        back = self._run(self.back, reorder(x, turn), self.start[1])
+        states = torch.cat([ahead, reorder(back, turn)], dim=2)
         return dropout(states, self.rate, generator), word_mask(lengths, x.shape[1])
 
     def _steps(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,7 +142,8 @@ class BiLstm(nn.Module):
             return lstm(x.float(), (h, c))
 
 
-def _reorder(x: Tensor, places: Tensor) -> Tensor:
+def reorder(x: Tensor, places: Tensor) -> Tensor:
+    """The words of x (B, T, d) at ``places`` (B, T)."""
     return x.gather(1, places.unsqueeze(2).expand(-1, -1, x.shape[2]))
 
 

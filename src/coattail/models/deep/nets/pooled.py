@@ -10,15 +10,17 @@ from coattail.models.deep.batching import Batch
 from coattail.models.deep.deep_params import BilstmParams, XmlCnnParams
 from coattail.models.deep.nets.attentionxml import pick
 from coattail.models.deep.nets.layers import (
+    PLAIN,
     BiLstm,
     Convolutions,
     Layers,
-    Mixture,
+    Reading,
     Words,
     dropout,
     max_pool,
 )
 from coattail.models.deep.nets.loss import cross_entropy
+from coattail.models.deep.nets.step import Step
 
 
 class PooledNet(nn.Module):
@@ -31,9 +33,7 @@ class PooledNet(nn.Module):
         self.params, self.n_labels = params, n_labels
         self.output = nn.Linear(width, n_labels)
 
-    def pooled(
-        self, batch: Batch, generator: torch.Generator | None, mixture: Mixture | None
-    ) -> Tensor:
+    def pooled(self, batch: Batch, reading: Reading) -> Tensor:
         """The vector of every text: (B, width)."""
         raise NotImplementedError
 
@@ -44,18 +44,12 @@ class PooledNet(nn.Module):
         first, last = int(block[0]), int(block[-1]) + 1
         return F.linear(vectors, self.output.weight[first:last], self.output.bias[first:last])
 
-    def backward(
-        self,
-        batch: Batch,
-        targets: Tensor,
-        weights: Tensor | None,
-        generator: torch.Generator,
-        mixture: Mixture | None = None,
-        tailmix: object = None,
-    ) -> Tensor:
-        """Add the gradients of one batch; the mean loss. ``targets`` float (B, L)."""
-        vectors = self.pooled(batch, generator, mixture)
-        targets = targets if mixture is None else mixture.blend(targets)
+    def backward(self, batch: Batch, step: Step) -> Tensor:
+        """Add the gradients of one batch; the mean loss."""
+        targets, weights = step.targets, step.weights
+        vectors = self.pooled(batch, Reading(step.generator, step.mixture))
+        if step.mixture is not None:
+            targets = step.mixture.blend(targets)
         leaf = vectors.detach().requires_grad_()
         total = torch.zeros((), device=leaf.device)
         for block in self.blocks(leaf.device):
@@ -70,7 +64,7 @@ class PooledNet(nn.Module):
     @torch.no_grad()
     def score(self, batch: Batch, k: int) -> tuple[Tensor, Tensor]:
         """All labels (B, L) and their logits."""
-        vectors = self.pooled(batch, None, None)
+        vectors = self.pooled(batch, PLAIN)
         logits = [self.logits(vectors, block) for block in self.blocks(vectors.device)]
         labels = torch.arange(self.n_labels, device=vectors.device)
         return labels.expand(len(batch.rows), -1), torch.cat(logits, dim=1)
@@ -86,17 +80,11 @@ class XmlCnnNet(PooledNet):
         self.maps = Convolutions(dim, params.filters, params.widths, params.pools)
         self.bottleneck = nn.Linear(self.maps.out_features, params.bottleneck)
 
-    def pooled(
-        self, batch: Batch, generator: torch.Generator | None, mixture: Mixture | None
-    ) -> Tensor:
-        words, lengths = self.words(batch.ids, generator), batch.lengths
-        if mixture is not None and mixture.place == "word":
-            words = mixture.blend(words)
-            lengths = torch.maximum(lengths, lengths[mixture.partner])
-        features = self.maps(words, lengths)
-        if mixture is not None and mixture.place == "hidden":
-            features = mixture.blend(features)
-        return dropout(F.relu(self.bottleneck(features)), self.rate, generator)
+    def pooled(self, batch: Batch, reading: Reading) -> Tensor:
+        features = self.maps(*self.words.read(batch, reading))
+        if reading.mixture is not None and reading.mixes("hidden"):
+            features = reading.mixture.blend(features)
+        return dropout(F.relu(self.bottleneck(features)), self.rate, reading.generator)
 
 
 class BilstmNet(PooledNet):
@@ -108,15 +96,8 @@ class BilstmNet(PooledNet):
         self.lstm = BiLstm(dim, params.hidden, params.dropout, params.words_per_step)
         self.fc = Layers([2 * params.hidden, *params.fc])
 
-    def pooled(
-        self, batch: Batch, generator: torch.Generator | None, mixture: Mixture | None
-    ) -> Tensor:
-        words, lengths = self.words(batch.ids, generator), batch.lengths
-        if mixture is not None and mixture.place == "word":
-            words = mixture.blend(words)
-            lengths = torch.maximum(lengths, lengths[mixture.partner])
-        states, mask = self.lstm(words, lengths, generator)
-        if mixture is not None and mixture.place == "hidden":
-            states = mixture.blend(states.masked_fill(~mask.unsqueeze(2), 0.0))
-            mask = mask | mask[mixture.partner]
+    def pooled(self, batch: Batch, reading: Reading) -> Tensor:
+        states, mask = self.lstm(*self.words.read(batch, reading), reading.generator)
+        if reading.mixture is not None and reading.mixes("hidden"):
+            states, mask = reading.mixture.blend_states(states, mask)
         return F.relu(self.fc(max_pool(states, mask)))

@@ -14,9 +14,8 @@ import torch
 from torch import nn
 
 from coattail.arrays import Ragged
-from coattail.data.text import RaggedBuilder
+from coattail.data.text import PAD, RaggedBuilder
 from coattail.errors import ModelError
-from coattail.models.deep.batching import PAD
 from coattail.progress import progress
 
 # What describes an encoder and its words; the weights go with those of the model.

@@ -1,4 +1,4 @@
-"""SSMix: the span of a text that matters least gives way to the one that matters most elsewhere."""
+"""SSMix: replace a text's least salient span by another text's most salient one."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from coattail.errors import ModelError
 from coattail.models.deep.batching import Batch
 from coattail.models.deep.deep_params import AplcParams, LarobertaParams
-from coattail.models.deep.nets.attentionxml import Encoded, LabelAttention
-from coattail.models.deep.nets.layers import Mixture, dropout, word_mask
+from coattail.models.deep.nets.attentionxml import LabelAttention
+from coattail.models.deep.nets.layers import PLAIN, Mixture, Reading, dropout, word_mask
 from coattail.models.deep.nets.pretrained import Pretrained
 
 INSIDE = ("word", "layer")
@@ -58,13 +58,8 @@ class TextEncoder(nn.Module):
         ids, mask = self.cut(batch)
         return mask & ~torch.isin(ids, self.signs)
 
-    def forward(
-        self,
-        batch: Batch,
-        generator: torch.Generator | None,
-        mixture: Mixture | None = None,
-        words: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: Batch, reading: Reading = PLAIN) -> tuple[Tensor, Tensor]:
+        generator, mixture, words = reading.generator, reading.mixture, reading.words
         ids, mask = self.cut(batch)
         read = {"input_ids": ids} if words is None else {"inputs_embeds": words}
         self.inner.train(generator is not None and not self.frozen)
@@ -75,10 +70,9 @@ class TextEncoder(nn.Module):
             depth = self._draw_layer(mixture, generator)
             with self._mixing(mixture, depth, mask):
                 states = self._run(read, mask)
-        union = mask | mask[mixture.partner]
         if depth == len(self._layers()):
-            states = mixture.blend(states.masked_fill(~mask.unsqueeze(2), 0.0))
-        return states, union
+            return mixture.blend_states(states, mask)
+        return states, mask | mask[mixture.partner]
 
     def _run(self, read: dict[str, Tensor], mask: Tensor) -> Tensor:
         return self.inner(**read, attention_mask=mask.long()).last_hidden_state
@@ -166,21 +160,15 @@ class LarobertaNet(LabelAttention):
 
     def fixed(self, batch: Batch) -> Tensor:
         """What a frozen encoder makes of texts: (B, T, d)."""
-        return self.encoder(batch, None)[0]
+        states: Tensor = self.encoder(batch)[0]
+        return states
 
-    def encode(
-        self,
-        batch: Batch,
-        generator: torch.Generator | None,
-        mixture: Mixture | None = None,
-        words: Tensor | None = None,
-    ) -> Encoded:
+    def states(self, batch: Batch, reading: Reading) -> tuple[Tensor, Tensor]:
         if batch.states is not None:
             states, mask = batch.states, word_mask(batch.lengths, batch.states.shape[1])
         else:
-            states, mask = self.encoder(batch, generator, mixture, words)
-        states = dropout(states, self.params.dropout, generator)
-        return self._encoded(batch, states, mask, mixture, generator)
+            states, mask = self.encoder(batch, reading)
+        return dropout(states, self.params.dropout, reading.generator), mask
 
     def _changeable(self, batch: Batch) -> Tensor:
         return self.encoder.changeable(batch)

@@ -1,4 +1,4 @@
-"""How one network is fitted: where it starts, the loop, the optimiser, processes.
+"""How one network is fitted: first weights, the loop, the optimiser, checkpoints, processes.
 
-Face: `fitting`, `loop.train`, `processes`, `curve.write`.
+Face: `fitting`, `loop` (a course and who follows it), `checkpoint`, `processes`, `curve.write`.
 """

@@ -1,4 +1,4 @@
-"""A batch cut into pieces for threads and processes: the sums are the same whoever computes."""
+"""A batch cut into pieces: gradients do not depend on which thread or process computes them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def workers(threads: int, alone: bool = True) -> Iterator[Each]:
     """
     before = torch.get_num_threads()
     if not alone:
-        with devices.threads(devices.undivided(before)):
+        with devices.threads(devices.undivided(threads or before)):
             yield in_turn
         return
     torch.set_num_threads(1)

@@ -11,7 +11,7 @@ from coattail.files import atomic_file
 
 
 class Value(Protocol):
-    """One value of a figure along the way."""
+    """One logged number: its name, value and step."""
 
     @property
     def key(self) -> str: ...
@@ -24,7 +24,7 @@ class Value(Protocol):
 
 
 def write(path: str | Path, history: Iterable[Value]) -> None:
-    """A column per figure, an empty cell where a step has none."""
+    """A row per step, a column per name; empty where a step has no such number."""
     history = list(history)
     keys = list(dict.fromkeys(point.key for point in history))
     rows: dict[int, dict[str, float]] = {}

@@ -1,114 +1,139 @@
-"""Fitting one network: where it starts, what a step does, how it is judged and ranks."""
+"""Fitting one network: its first weights, its steps, and its metrics on validation texts."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from coattail.arrays import Ragged, TopK, best_first
+from coattail.arrays import Ragged, TopK
 from coattail.evaluation import metrics
 from coattail.labels import frequency
-from coattail.models import begun_with
 from coattail.models.deep import batching
-from coattail.models.deep.deep_params import AttentionXmlParams, BilstmParams, XmlCnnParams
+from coattail.models.deep.deep_params import (
+    AplcParams,
+    AttentionXmlParams,
+    BilstmParams,
+    LarobertaParams,
+    XmlCnnParams,
+)
 from coattail.models.deep.device import autocast
 from coattail.models.deep.nets.aplc import AplcNet
 from coattail.models.deep.nets.attentionxml import AttentionNet, LabelAttention
-from coattail.models.deep.nets.layers import Mixture, initialise
+from coattail.models.deep.nets.layers import Mixture, Reading, initialise
 from coattail.models.deep.nets.loss import positive_weights
 from coattail.models.deep.nets.pooled import BilstmNet, XmlCnnNet
+from coattail.models.deep.nets.step import Step
 from coattail.models.deep.nets.tail_mix import TailMixer
 from coattail.models.deep.nets.transformer import LarobertaNet
 from coattail.models.deep.training import word_start
-from coattail.models.deep.training.loop import AnyParams, Log, Moment, Trainer
+from coattail.models.deep.training.loop import Backward, Course, Moment, Rows
+from coattail.models.deep.training.optimiser import Adam, learned
 
+AnyParams = AttentionXmlParams | XmlCnnParams | BilstmParams | LarobertaParams | AplcParams
 WordNet = AttentionNet | XmlCnnNet | BilstmNet
 AnyNet = WordNet | LarobertaNet | AplcNet
 # Labels to attend to for some rows at a moment: int64 (B, C); None: the net's choice.
-Columns = Callable[[NDArray[np.int64], Moment], Tensor]
+Columns = Callable[[Rows, Moment], Tensor]
 # A ranking of validation texts by the net as it is, and their labels.
 Judge = Callable[[], tuple[TopK, sp.csr_matrix]]
 # The texts of the given rows on a device, padded.
-Batches = Callable[[NDArray[np.int64], str], batching.Batch]
+Batches = Callable[[Rows, str], batching.Batch]
 
 
-def fit_net(
-    net: AnyNet,
-    params: AnyParams,
-    tokens: Ragged,
-    Y: sp.csr_matrix,
-    judge: Judge | None,
-    *,
-    device: str,
-    propensity: tuple[float, float],
-    name: str,
-    inputs: begun_with.Inputs | None = None,
-    over_labels: bool = True,
-    columns: Columns | None = None,
-    batches: Batches | None = None,
-    log: Log | None = None,
-    checkpoint: Path | None = None,
-) -> None:
-    """Train ``net`` on texts and labels (n, L) and leave the best weights in it.
+@dataclass(frozen=True)
+class Lesson:
+    """What one network learns, and from what."""
 
-    ``judge`` ranks validation texts. ``over_labels``: columns of Y are labels, no clusters of them.
-    ``inputs`` is all that the result depends on; ``checkpoint`` goes on only with the same.
-    """
-    counts = frequency.counts(Y)
-    weights = positive_weights(params.weighting, counts, tokens.n, propensity, params.beta)
+    name: str
+    net: AnyNet
+    params: AnyParams
+    tokens: Ragged  # n texts, as the net's words
+    Y: sp.csr_matrix  # (n, L), labels of the texts or clusters of them
+    propensity: tuple[float, float]
+    judge: Judge | None = None
+    over_labels: bool = True  # columns of Y are labels, no clusters of them
+    columns: Columns | None = None
+    batches: Batches | None = None  # None: tokens, padded
+
+    def batch(self, rows: Rows, device: str) -> batching.Batch:
+        if self.batches is not None:
+            return self.batches(rows, device)
+        return batching.pad(self.tokens, rows, self.params.max_tokens, device)
+
+
+def course_of(lesson: Lesson, device: str) -> Course:
+    """How the lesson's network is trained, as its params say."""
+    counts, n, params = frequency.counts(lesson.Y), lesson.tokens.n, lesson.params
+    weights = positive_weights(params.weighting, counts, n, lesson.propensity, params.beta)
     weight = None if weights is None else torch.from_numpy(weights).to(device)
-    rarity = frequency.inverse_propensity(counts, tokens.n, *propensity)
-    mixer = Mixer(params, Y, rarity)
-    evaluate = None if judge is None else lambda: measured(*judge(), rarity, over_labels)
+    rarity = frequency.inverse_propensity(counts, n, *lesson.propensity)
+    mixer = Mixer(params, lesson.Y, rarity)
 
-    def backward(
-        net: AnyNet, rows: NDArray[np.int64], generator: torch.Generator, at: Moment
-    ) -> Tensor:
-        if batches is None:
-            batch = batching.pad(tokens, rows, params.max_tokens, device)
-        else:
-            batch = batches(rows, device)
-        targets = batching.dense_targets(Y, rows, device)
-        mixture, tailmix = mixer.at(len(rows), at, device)
+    def backward(net: AnyNet, rows: Rows, generator: torch.Generator, at: Moment) -> Tensor:
+        batch = lesson.batch(rows, device)
+        targets = batching.dense_targets(lesson.Y, rows, device)
+        step = Step(targets, weight, generator, *mixer.at(len(rows), at, device))
         with autocast(device):
-            if columns is None or not isinstance(net, AttentionNet):
-                return net.backward(batch, targets, weight, generator, mixture, tailmix)
-            return net.backward_columns(
-                net.encode(batch, generator),
-                targets,
-                columns(rows, at),
-                weight,
-                generator,
-                batch,
-                tailmix,
-            )
+            if lesson.columns is None or not isinstance(net, AttentionNet):
+                return net.backward(batch, step)
+            encoded, columns = net.encode(batch, Reading(generator)), lesson.columns(rows, at)
+            return net.backward_columns(batch, encoded, columns, step)
 
-    Trainer(
+    def judge() -> dict[str, float]:
+        assert lesson.judge is not None
+        return measured(*lesson.judge(), rarity, lesson.over_labels)
+
+    lengths = batching.used_lengths(lesson.tokens, params.max_tokens)
+    plan = plain_course(lesson.name, lesson.net, params, lengths, backward)
+    return replace(plan, judge=None if lesson.judge is None else judge)
+
+
+def plain_course(
+    name: str, net: nn.Module, params: AnyParams, lengths: NDArray[np.int64], backward: Backward
+) -> Course:
+    """A training by ``params`` over texts of these lengths, without a judge."""
+    weights = learned(net)
+
+    def batches(epoch: int) -> list[Rows]:
+        rng = np.random.default_rng([params.seed, epoch])
+        return batching.epoch_batches(lengths, params.batch, rng)
+
+    return Course(
+        name,
         net,
-        params,
-        batching.used_lengths(tokens, params.max_tokens),
+        weights,
+        Adam(
+            weights,
+            {name: params.rate_of(name) for name in weights},
+            params.beta2,
+            params.weight_decay,
+            warmup=params.warmup_steps,
+        ),
         backward,
-        evaluate,
-        device=device,
-        inputs=inputs or {},
-        name=name,
-        log=log,
-        checkpoint=checkpoint,
-    ).run()
-    net.eval()
+        len(lengths),
+        batches,
+        params.seed,
+        params.epochs,
+        pieces=params.pieces,
+        patience=params.patience,
+        evaluate_every=params.evaluate_every,
+        swa_from=params.swa_from,
+        lr_end=params.lr_end,
+        clip_queue=params.clip_queue,
+    )
 
 
 def validation_sample(
     tokens: Ragged, Y: sp.csr_matrix, params: AnyParams
 ) -> tuple[Ragged, sp.csr_matrix]:
-    """At most ``valid_texts`` random texts: the first ones of a file are seldom typical."""
+    """``valid_texts`` random texts at most; the first ones of a file are seldom typical."""
     if tokens.n <= params.valid_texts:
         return tokens, Y
     rng = np.random.default_rng([params.seed, 11])
@@ -222,13 +247,3 @@ def start_outputs(net: AnyNet, tokens: Ragged, Y: sp.csr_matrix, vocabulary_size
         scored = min(scored, params.candidates)
     share = min(float((counts.sum() + 0.5) / (tokens.n * scored + 1)), 0.5)
     net.fc.layers[-1].bias.fill_(float(np.log(share / (1 - share))))
-
-
-def rank(columns: Tensor, logits: Tensor, k: int) -> TopK:
-    """The best k of scored labels (B, m), ties to the smaller label."""
-    if logits.shape[1] > 4 * k:  # narrow first: sorting all labels twice is the slow part
-        # A stable sort keeps the smaller label first among equal logits.
-        order = logits.sort(dim=1, descending=True, stable=True).indices[:, : 2 * k]
-        columns, logits = columns.gather(1, order), logits.gather(1, order)
-    scores = torch.sigmoid(logits.float())
-    return best_first(columns.cpu().numpy(), scores.cpu().numpy(), k)

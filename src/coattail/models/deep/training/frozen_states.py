@@ -1,4 +1,4 @@
-"""Texts as word pieces, with what a frozen encoder makes of them kept in a file."""
+"""Texts as word pieces, and a file that caches the states of a frozen encoder."""
 
 from __future__ import annotations
 
@@ -59,75 +59,94 @@ class WordPieces:
         return list(batching.sorted_batches(self.tokens.lengths, size))
 
 
-def keep_states(
-    tokens: Ragged,
-    encode: Callable[[batching.Batch], Tensor],
-    *,
-    width: int,
-    one_each: bool,
-    precision: str,
-    budget_mb: int,
-    batch: int,
-    device: str,
-    identity: bytes,
-    each: Each = in_turn,
-    folder: Path | None = None,
-    name: str = "encode",
-) -> WordPieces:
-    """Encode every text once and keep the states, unless they need more than ``budget_mb``.
+@dataclass(frozen=True)
+class Keeping:
+    """How and where states of an encoder are cached.
 
-    With a ``folder`` the file is named after all that it depends on (``identity`` is the encoder's)
-    and stays, so that the next training over the same texts reads it; files of other texts or
-    encoders go when all together need more than the budget. Without one it is gone when the process
-    ends. ``each`` may share the batches out among threads.
+    With a ``folder`` the file is named after all that it depends on and stays, so that the next
+    training over the same texts reads it; files of other texts or encoders go when all together
+    need more than the budget. Without one it is gone when the process ends.
     """
-    plain = WordPieces(tokens, one_each=one_each)
-    shape = (tokens.n if one_each else int(tokens.indptr[-1]), width)
-    needed = shape[0] * width * np.dtype(precision).itemsize
+
+    width: int  # of a state
+    one_each: bool  # one state per text, else one per piece
+    precision: str  # of the numbers in the file
+    budget_mb: int  # texts that need more are not kept
+    batch: int  # texts encoded at a time
+    device: str
+    identity: bytes  # tells this encoder from others
+    folder: Path | None = None
+
+    def shape(self, tokens: Ragged) -> tuple[int, int]:
+        return (tokens.n if self.one_each else int(tokens.indptr[-1])), self.width
+
+    def file(self, tokens: Ragged, folder: Path) -> Path:
+        shape = self.shape(tokens)
+        # The last bits depend on which texts are padded together, so on the batch, too.
+        what = [begun_with.FORMAT, begun_with.code(), self.identity, tokens]
+        digest = begun_with.digest([*what, *shape, self.batch, self.device])
+        return folder / f"{digest}.{self.precision}"
+
+
+Encode = Callable[[batching.Batch], Tensor]
+
+
+def keep_states(
+    tokens: Ragged, encode: Encode, keeping: Keeping, each: Each = in_turn, name: str = "encode"
+) -> WordPieces:
+    """Encode every text once and keep the states, unless they need more than the budget.
+
+    ``each`` may share the batches out among threads.
+    """
+    plain = WordPieces(tokens, one_each=keeping.one_each)
+    shape, room = keeping.shape(tokens), keeping.budget_mb * 1_000_000
+    needed = shape[0] * shape[1] * np.dtype(keeping.precision).itemsize
     if not needed:
         return plain
-    if needed > budget_mb * 1_000_000:
-        log.warning(
-            "%s: states need %d MB, cache_mb is %d; texts are encoded anew in every epoch",
-            name,
-            needed // 1_000_000,
-            budget_mb,
-        )
+    if needed > room:
+        words = "%s: states need %d MB, cache_mb is %d; texts are encoded anew in every epoch"
+        log.warning(words, name, needed // 1_000_000, keeping.budget_mb)
         return plain
-
-    def encode_to(file: Path | IO[bytes]) -> np.memmap:
-        states = np.memmap(file, precision, "w+", shape=shape)
-
-        def keep(chosen: NDArray[np.int64]) -> None:
-            with torch.inference_mode():
-                found = encode(plain.batch(chosen, device)).cpu().numpy()
-            if one_each:
-                states[chosen] = found
-            else:
-                for place, row in enumerate(chosen):
-                    begin, end = tokens.indptr[row : row + 2]
-                    states[begin:end] = found[place, : end - begin]
-            bar.advance(len(chosen))
-
-        with progress(name, tokens.n, "texts") as bar:
-            each(keep, plain.batches(batch))
-        return states
-
-    if folder is None:
+    if keeping.folder is None:
         with tempfile.TemporaryFile() as file:
-            return replace(plain, states=encode_to(file))
-    # The last bits depend on which texts are padded together, so on the batch, too.
-    things = [begun_with.FORMAT, begun_with.code(), identity, tokens, *shape, batch, device]
-    path = folder / f"{begun_with.digest(things)}.{precision}"
+            return replace(plain, states=_encode_to(file, plain, encode, keeping, each, name))
+    path = keeping.file(tokens, keeping.folder)
     if path.exists() and path.stat().st_size == needed:
         path.touch()
         log.info("%s: states of %d texts are there from before", name, tokens.n)
     else:
-        folder.mkdir(parents=True, exist_ok=True)
-        _make_room(folder, budget_mb * 1_000_000 - needed)
+        keeping.folder.mkdir(parents=True, exist_ok=True)
+        _make_room(keeping.folder, room - needed)
         with atomic_file(path) as unfinished:
-            encode_to(unfinished).flush()
-    return replace(plain, states=np.memmap(path, precision, "r", shape=shape))
+            _encode_to(unfinished, plain, encode, keeping, each, name).flush()
+    return replace(plain, states=np.memmap(path, keeping.precision, "r", shape=shape))
+
+
+def _encode_to(
+    file: Path | IO[bytes],
+    texts: WordPieces,
+    encode: Encode,
+    keeping: Keeping,
+    each: Each,
+    name: str,
+) -> np.memmap:
+    tokens = texts.tokens
+    states = np.memmap(file, keeping.precision, "w+", shape=keeping.shape(tokens))
+
+    def keep(chosen: NDArray[np.int64]) -> None:
+        with torch.inference_mode():
+            found = encode(texts.batch(chosen, keeping.device)).cpu().numpy()
+        if keeping.one_each:
+            states[chosen] = found
+        else:
+            for place, row in enumerate(chosen):
+                begin, end = tokens.indptr[row : row + 2]
+                states[begin:end] = found[place, : end - begin]
+        bar.advance(len(chosen))
+
+    with progress(name, tokens.n, "texts") as bar:
+        each(keep, texts.batches(keeping.batch))
+    return states
 
 
 def _make_room(folder: Path, budget: int) -> None:

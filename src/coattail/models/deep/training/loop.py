@@ -1,43 +1,30 @@
-"""The training loop: steps, evaluations, averaging, early stop, and checkpoints to go on from."""
+"""The training loop of all networks: steps, evaluations, averaging, early stop, checkpoints."""
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from coattail.files import atomic_file
-from coattail.models import begun_with
-from coattail.models.deep.batching import epoch_batches
-from coattail.models.deep.deep_params import (
-    AplcParams,
-    AttentionXmlParams,
-    BilstmParams,
-    LarobertaParams,
-    XmlCnnParams,
-)
 from coattail.models.deep.device import usage
+from coattail.models.deep.fit_data import RunContext
 from coattail.models.deep.training import processes
 from coattail.models.deep.training.batch_pieces import Each, Pieces, in_turn, workers
-from coattail.models.deep.training.optimiser import Adam, NormQueue, WeightAverage
+from coattail.models.deep.training.checkpoint import Checkpoint
+from coattail.models.deep.training.optimiser import NormQueue, Optimiser, WeightAverage
 from coattail.progress import Progress, progress
 
 log = logging.getLogger("coattail")
 
-AnyParams = AttentionXmlParams | XmlCnnParams | BilstmParams | LarobertaParams | AplcParams
-Log = Callable[[dict[str, float], int], None]
+Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -50,14 +37,45 @@ class Moment:
 
 
 # Adds the gradients of some texts to a net, with the random numbers given; their mean loss.
-Backward = Callable[[Any, NDArray[np.int64], torch.Generator, Moment], Tensor]
+Backward = Callable[[Any, Rows, torch.Generator, Moment], Tensor]
+# Generators of random numbers, by name.
+Streams = Mapping[str, torch.Generator | np.random.Generator]
+
+
+@dataclass(frozen=True)
+class Course:
+    """One training of a network, from its first step to the weights that are kept.
+
+    The first number that ``judge`` returns chooses the best weights, which are kept; without a
+    judge these are the averaged weights, or the last ones. By default nothing is averaged or
+    clipped, and all epochs are trained.
+    """
+
+    name: str
+    net: nn.Module
+    weights: dict[str, Tensor]  # of the net, those that are learned
+    optimiser: Optimiser
+    backward: Backward
+    n_texts: int
+    batches: Callable[[int], list[Rows]]  # of an epoch; always the same for the same epoch
+    seed: int
+    epochs: int
+    judge: Callable[[], dict[str, float]] | None = None
+    pieces: int = 1  # parts of a batch that threads and processes compute side by side
+    patience: int = 0  # evaluations without progress before training stops; 0: never
+    evaluate_every: int = 0  # steps; 0: once an epoch
+    swa_from: int = -1  # epoch at whose start weight averaging begins; -1: never
+    lr_end: float = 1.0  # share of the step size that is left at the last step
+    clip_queue: int = 0  # norms remembered for clipping; 0: no clipping
+    # Generators that ``backward`` draws from, step after step. A checkpoint keeps their states.
+    # With more than one piece their order would be a matter of luck, so then they are not used.
+    streams: Streams = field(default_factory=dict)
 
 
 @dataclass
 class Position:
-    """Where training stands; everything about it that is not a tensor."""
+    """Resumable state that is not a tensor."""
 
-    begun_with: begun_with.Inputs
     epoch: int = 0
     batch: int = 0  # batches of this epoch already done
     step: int = 0
@@ -67,56 +85,46 @@ class Position:
     stale: int = 0  # evaluations since the best
     average_count: int = 0
     norms: list[float] = field(default_factory=lambda: [math.inf])
+    streams: dict[str, Any] = field(default_factory=dict)  # states of numpy's generators
     done: bool = False
 
 
 class Trainer:
-    """Runs ``backward`` over random batches and leaves the best weights in ``net``.
+    """Follows a course and leaves the best weights in its net.
 
-    Random numbers depend on the seed, the step and the piece of the batch only, so a run that was
-    killed and started again from its checkpoint ends with the same weights. Several processes
-    compute different pieces of the same batches and hold the same weights; one of them evaluates,
-    speaks and writes. Of what ``evaluate`` finds, the first number chooses the best weights.
+    Random numbers depend on the seed, the step and the piece of the batch only, or their state is
+    in the checkpoint. So a run that was killed and started again ends with the same weights.
+    Several processes compute different pieces of the same batches and hold the same weights; the
+    leader evaluates, logs and writes.
     """
 
     def __init__(
         self,
-        net: nn.Module,
-        params: AnyParams,
-        lengths: NDArray[np.int64],
-        backward: Backward,
-        evaluate: Callable[[], dict[str, float]] | None,
-        *,
-        device: str,
-        inputs: begun_with.Inputs,
-        name: str = "train",
-        log: Log | None = None,
-        checkpoint: Path | None = None,
+        course: Course,
+        context: RunContext,
+        checkpoint: Checkpoint,
+        first_epoch: int = 0,
     ) -> None:
-        self.net, self.params, self.lengths = net, params, lengths
-        self.backward, self.evaluate = backward, evaluate
-        self.device, self.name, self.log, self.checkpoint = device, name, log, checkpoint
-        self.weights = {n: p for n, p in net.named_parameters() if p.requires_grad}
-        rates = {name: params.rate_of(name) for name in self.weights}
-        self.adam = Adam(
-            self.weights, rates, params.beta2, params.weight_decay, warmup=params.warmup_steps
-        )
-        self.queue = NormQueue(params.clip_queue) if params.clip_queue else None
-        self.average = WeightAverage(self.weights)
+        """``first_epoch`` is the number of the first epoch in the log."""
+        self.course, self.context, self.checkpoint = course, context, checkpoint
+        self.first_epoch, self.device = first_epoch, context.device
+        self.queue = NormQueue(course.clip_queue) if course.clip_queue else None
+        self.average = WeightAverage(course.weights)
         self.best: dict[str, Tensor] = {}
-        self.at = Position(inputs)
-        self.pieces = Pieces(net, self.weights, params.pieces, device)
+        self.at = Position()
+        self.pieces = Pieces(course.net, course.weights, course.pieces, self.device)
         self.each: Each = in_turn
 
     # --- the loop
 
-    def run(self) -> None:
+    def run(self) -> int:
+        """Train to the end; the number of epochs that this took, earlier runs included."""
         self._resume()
         processes.check_same("steps", self.at.step, self.device)
-        n, epochs = len(self.lengths), self.params.epochs
+        n, epochs = self.course.n_texts, self.course.epochs
         with (
             workers(torch.get_num_threads(), self.pieces.alone) as self.each,
-            progress(self.name, n * epochs, "texts", shown=processes.leads()) as bar,
+            progress(self.course.name, n * epochs, "texts", shown=processes.leads()) as bar,
         ):
             bar.advance(min(self.at.epoch, epochs) * n + self.at.texts, new=False)
             while self.at.epoch < epochs and not self.at.done:
@@ -125,19 +133,19 @@ class Trainer:
             self.at.done = True
             self._save()
         self._settle()
+        return self.at.epoch
 
     def _epoch(self, bar: Progress) -> None:
-        at, params = self.at, self.params
-        batches = epoch_batches(
-            self.lengths, params.batch, np.random.default_rng([params.seed, at.epoch])
-        )
-        if at.epoch == params.swa_from and at.batch == 0:
+        at, course = self.at, self.course
+        batches = course.batches(at.epoch)
+        if at.epoch == course.swa_from and at.batch == 0:
             self.average.start()
-        every = params.evaluate_every
+        every = course.evaluate_every
         start, texts_before, found = time.monotonic(), at.texts, {}
         while at.batch < len(batches) and not at.done:
             rows = batches[at.batch]
-            self.adam.scale = 1 - (1 - params.lr_end) * at.step / (params.epochs * len(batches))
+            passed = at.step / (course.epochs * len(batches))
+            course.optimiser.scale = 1 - (1 - course.lr_end) * passed
             loss = self._step(rows)
             at.batch, at.step = at.batch + 1, at.step + 1
             at.loss_sum, at.texts = at.loss_sum + loss * len(rows), at.texts + len(rows)
@@ -157,43 +165,44 @@ class Trainer:
         at.epoch, at.batch, at.texts, at.loss_sum = at.epoch + 1, 0, 0, 0.0
         self._save()
 
-    def _step(self, rows: NDArray[np.int64]) -> float:
-        self.adam.zero_grad()
+    def _step(self, rows: Rows) -> float:
+        course = self.course
+        course.optimiser.zero_grad()
         loss = self.pieces.backward(rows, self._piece, self.each)
         if not math.isfinite(loss):
             raise FloatingPointError(
-                f"{self.name}: loss is {loss} at step {self.at.step}; lower lr (now "
-                f"{self.params.lr})"
+                f"{course.name}: loss is {loss} at step {self.at.step}; lower the step size (lr)"
             )
         if self.queue is not None:
-            self.queue.clip(self.weights)
-        self.adam.step(self.each)
+            self.queue.clip(course.weights)
+        course.optimiser.step(self.each)
         return loss
 
-    def _piece(self, net: nn.Module, rows: NDArray[np.int64], piece: int) -> Tensor:
+    def _piece(self, net: nn.Module, rows: Rows, piece: int) -> Tensor:
         generator = torch.Generator(self.device)
-        generator.manual_seed(step_seed(self.params.seed, self.at.step, piece))
-        return self.backward(net, rows, generator, Moment(self.at.step, self.at.epoch, piece))
+        generator.manual_seed(step_seed(self.course.seed, self.at.step, piece))
+        at = Moment(self.at.step, self.at.epoch, piece)
+        return self.course.backward(net, rows, generator, at)
 
     def _check(self) -> dict[str, float]:
         """Average the weights, evaluate them, remember the best; count those without progress."""
         self.average.update()
-        if self.evaluate is None:
+        if self.course.judge is None:
             return {}
         self.average.swap()
         threads = torch.get_num_threads()
-        found = self.evaluate() if processes.leads() else {}
+        found = self.course.judge() if processes.leads() else {}
         # Numba's kernels share OpenMP with torch and set its number of threads when they start.
         torch.set_num_threads(threads)
         score = processes.from_leader(next(iter(found.values()), math.nan), self.device)
         if score > self.at.best:
             self.at.best, self.at.stale = score, 0
-            self.best = {name: p.detach().clone() for name, p in self.weights.items()}
+            self.best = {name: p.detach().clone() for name, p in self.course.weights.items()}
         else:
             self.at.stale += 1
         self.average.swap()
-        if self.params.patience and self.at.stale > self.params.patience:
-            log.info("%s: no better nDCG@5 in %d evaluations, stopping", self.name, self.at.stale)
+        if self.course.patience and self.at.stale > self.course.patience:
+            log.info("%s: no progress in %d evaluations, stopping", self.course.name, self.at.stale)
             self.at.done = True
         return found
 
@@ -201,55 +210,76 @@ class Trainer:
         found = {name: value for name, value in found.items() if not math.isnan(value)}
         numbers = numbers | dict(list(found.items())[:1]) | usage(self.device)
         words = ", ".join(f"{key} {value:.4g}" for key, value in numbers.items())
-        log.info("%s: epoch %d, %s, %.1f s", self.name, self.at.epoch, words, seconds)
-        if self.log is not None and processes.leads():
-            self.log(numbers | found, self.at.epoch)
+        log.info("%s: epoch %d, %s, %.1f s", self.course.name, self.at.epoch, words, seconds)
+        if self.context.log is not None and processes.leads():
+            self.context.log(numbers | found, self.first_epoch + self.at.epoch)
 
     @torch.no_grad()
     def _settle(self) -> None:
         """Leave the best weights in the net; without validation the average, or the last."""
         chosen = self.best or self.average.mean
         for name, value in chosen.items():
-            self.weights[name].copy_(value)
-        self.adam.zero_grad()
+            self.course.weights[name].copy_(value)
+        self.course.optimiser.zero_grad()
 
     # --- checkpoints
 
     def _save(self) -> None:
-        if self.checkpoint is None or not processes.leads():
+        if self.checkpoint.path is None or not processes.leads():
             return
-        self.at.norms = list(self.queue.norms) if self.queue is not None else []
-        self.at.average_count = self.average.count
-        tensors = {f"weight.{k}": p.detach() for k, p in self.weights.items()}
-        tensors |= {f"adam.{k}": t for k, t in self.adam.state().items()}
+        at, streams = self.at, self.course.streams
+        at.norms = list(self.queue.norms) if self.queue is not None else []
+        at.average_count = self.average.count
+        tensors = {f"weight.{k}": p.detach() for k, p in self.course.weights.items()}
+        tensors |= {f"adam.{k}": t for k, t in self.course.optimiser.state().items()}
         tensors |= {f"mean.{k}": t for k, t in self.average.mean.items()}
         tensors |= {f"best.{k}": t for k, t in self.best.items()}
-        with atomic_file(self.checkpoint) as temporary:
-            save_file(tensors, temporary, metadata={"position": json.dumps(asdict(self.at))})
+        for name, stream in streams.items():
+            if isinstance(stream, torch.Generator):
+                tensors[f"stream.{name}"] = stream.get_state()
+            else:
+                at.streams[name] = stream.bit_generator.state
+        self.checkpoint.write(tensors, asdict(at))
 
     @torch.no_grad()
     def _resume(self) -> None:
-        if self.checkpoint is None or not self.checkpoint.exists():
+        found = self.checkpoint.read(self.course.name)
+        if found is None:
             return
-        loaded = _read_checkpoint(self.checkpoint)
-        before = loaded[0].begun_with if loaded else {}
-        if loaded is None or before != self.at.begun_with:
-            begun_with.starts_anew(self.name, self.checkpoint, before, self.at.begun_with)
-            return
-        self.at, tensors = loaded
-        for name, p in self.weights.items():
+        tensors, facts = found
+        self.at = Position(**facts)
+        for name, p in self.course.weights.items():
             p.copy_(tensors[f"weight.{name}"])
-        self.adam.restore(_under(tensors, "adam."), self.at.step)
+        self.course.optimiser.restore(_under(tensors, "adam."), self.at.step)
         if self.queue is not None:
             self.queue.norms.clear()
             self.queue.norms.extend(self.at.norms)
         self.average.count = self.at.average_count
         self.average.mean = self._to_device(_under(tensors, "mean."))
         self.best = self._to_device(_under(tensors, "best."))
-        log.info("%s: going on at epoch %d, step %d", self.name, self.at.epoch, self.at.step)
+        for name, stream in self.course.streams.items():
+            if isinstance(stream, torch.Generator):
+                stream.set_state(tensors[f"stream.{name}"])
+            else:
+                stream.bit_generator.state = self.at.streams[name]
+        words = "%s: going on at epoch %d, step %d"
+        log.info(words, self.course.name, self.at.epoch, self.at.step)
 
     def _to_device(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: tensor.to(self.device) for name, tensor in tensors.items()}
+
+
+class Run:
+    """Runs the trainings of one model one after the other and numbers their epochs through."""
+
+    def __init__(self, context: RunContext, checkpoint: Checkpoint) -> None:
+        self.context, self.checkpoint = context, checkpoint
+        self.epochs = 0
+
+    def train(self, course: Course, checkpoint: Checkpoint | None = None) -> None:
+        """Follow a course, with the checkpoint of this fit or one of its parts."""
+        trainer = Trainer(course, self.context, checkpoint or self.checkpoint, self.epochs)
+        self.epochs += trainer.run()
 
 
 def step_seed(seed: int, step: int, piece: int = 0) -> int:
@@ -257,14 +287,5 @@ def step_seed(seed: int, step: int, piece: int = 0) -> int:
     return int(np.random.SeedSequence([seed, step, piece]).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _read_checkpoint(path: Path) -> tuple[Position, dict[str, Tensor]] | None:
-    try:
-        with safe_open(path, framework="pt") as file:
-            at = Position(**json.loads((file.metadata() or {})["position"]))
-            return at, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, KeyError, TypeError, ValueError):
-        return None
-
-
-def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Any]:
+def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k[len(prefix) :]: t for k, t in tensors.items() if k.startswith(prefix)}

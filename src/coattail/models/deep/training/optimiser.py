@@ -5,12 +5,32 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 BLOCK = 1 << 16  # numbers of a parameter that are updated at a time
+
+
+def learned(net: nn.Module) -> dict[str, Tensor]:
+    """The parameters of a net that training changes, by name."""
+    return {name: p for name, p in net.named_parameters() if p.requires_grad}
+
+
+class Optimiser(Protocol):
+    """What the training loop asks of an optimiser."""
+
+    scale: float
+    """Factor on the step size, if the optimiser's sinks."""
+
+    def step(self, each: Callable[..., Any]) -> None: ...
+
+    def zero_grad(self) -> None: ...
+
+    def state(self) -> dict[str, Tensor]: ...
+
+    def restore(self, tensors: dict[str, Tensor], steps: int) -> None: ...
 
 
 class Adam:
@@ -91,6 +111,43 @@ class Adam:
         for name in self.parameters:
             self.first[name].copy_(tensors[f"first.{name}"])
             self.second[name].copy_(tensors[f"second.{name}"])
+
+
+class TorchAdam:
+    """torch's own Adam over named parameters, a step size each; its steps do not sink.
+
+    Unlike ``Adam`` above it adds the small constant to the corrected root, as HTTN's runs did.
+    """
+
+    scale = 1.0
+
+    def __init__(
+        self, parameters: dict[str, Tensor], lr: Mapping[str, float], beta2: float
+    ) -> None:
+        self.parameters = parameters
+        groups = [{"params": [p], "lr": lr[name]} for name, p in parameters.items()]
+        self.inner = torch.optim.Adam(groups, betas=(0.9, beta2))
+
+    def step(self, each: Callable[..., Any]) -> None:
+        self.inner.step()
+
+    def zero_grad(self) -> None:
+        self.inner.zero_grad(set_to_none=True)
+
+    def state(self) -> dict[str, Tensor]:
+        """A parameter has a state once it has had a gradient."""
+        found: dict[str, Tensor] = {}
+        for name, p in self.parameters.items():
+            found |= {f"{key}.{name}": t for key, t in self.inner.state.get(p, {}).items()}
+        return found
+
+    def restore(self, tensors: dict[str, Tensor], steps: int) -> None:
+        for name, p in self.parameters.items():
+            if f"step.{name}" in tensors:
+                device = {"step": "cpu", "exp_avg": p.device, "exp_avg_sq": p.device}
+                self.inner.state[p] = {
+                    key: tensors[f"{key}.{name}"].to(place) for key, place in device.items()
+                }
 
 
 class NormQueue:

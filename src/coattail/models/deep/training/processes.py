@@ -1,4 +1,4 @@
-"""Several processes that train one model together (torchrun): who leads, what they exchange."""
+"""Several processes that train one model (torchrun): starting them, their leader, exchange."""
 
 from __future__ import annotations
 
@@ -30,28 +30,30 @@ def size() -> int:
 
 
 def leads() -> bool:
-    """Whether this process is the one that writes files and speaks."""
+    """True in rank 0, the process that writes files and logs."""
     return rank() == 0
 
 
 # --- beginning and end
 
 
-def launch(module: str, *arguments: str) -> bool:
+def launch(module: str, *arguments: str, most: int | None = None) -> bool:
     """Run ``python -m module`` in as many processes as wanted and wait; False: only one is wanted.
 
-    The processes print their own errors; the first that fails ends all, and this one too.
+    If there is work for ``most`` processes only, no more are started. The processes print their own
+    errors; the first that fails ends all, and this one too.
     """
     wanted = os.environ.get(WANTED, "1")
     if not wanted.isdigit() or int(wanted) < 1:
         raise ConfigError(f"{WANTED}={wanted}; wanted a whole number from 1 on")
-    if int(wanted) == 1 or "RANK" in os.environ:
+    count = int(wanted) if most is None else min(int(wanted), most)
+    if count == 1 or "RANK" in os.environ:
         return False
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    command = ["--standalone", f"--nproc-per-node={wanted}", "-m", module, *arguments]
+    command = ["--standalone", f"--nproc-per-node={count}", "-m", module, *arguments]
     try:
         run(parse_args(command))
     except ChildFailedError as error:
@@ -83,7 +85,7 @@ def together(device: str) -> Iterator[str]:
 
 @contextmanager
 def _contact() -> Iterator[None]:
-    """Losing another process is an error of that process: say so instead of a stack of calls."""
+    """Turn a lost connection into a message that points to the process that failed."""
     try:
         yield
     except RuntimeError as error:
@@ -98,7 +100,7 @@ def _contact() -> Iterator[None]:
 
 
 def from_leader(value: float, device: str) -> float:
-    """The leader's number, in every process."""
+    """Broadcast a number of rank 0 to all processes."""
     if size() == 1:
         return value
     told = torch.tensor([value], dtype=torch.float64, device=device)
@@ -150,7 +152,7 @@ def _kind(gradient: Tensor | None) -> int:
 
 
 def _sum_of_rows(p: Tensor) -> Tensor:
-    """Rows of all processes, padded to the same number for the exchange, then added by row."""
+    """Sum sparse gradients over processes; rows are padded to one length for the exchange."""
     if p.grad is None:
         rows = torch.zeros(0, dtype=torch.int64, device=p.device)
         values = torch.zeros(0, *p.shape[1:], device=p.device, dtype=p.dtype)

@@ -1,4 +1,4 @@
-"""Where training starts: words in the directions of the labels they stand for."""
+"""Word vectors to start from, computed from the labels of the texts that hold a word."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from coattail.arrays import Ragged, unit_rows
-from coattail.models.deep.batching import PAD
+from coattail.data.text import PAD
 
 
 def word_rarity(tokens: Ragged, vocabulary_size: int) -> NDArray[np.float64]:
@@ -51,9 +51,10 @@ def label_directions(
 def label_vectors(
     tokens: Ragged, Y: sp.csr_matrix, vocabulary_size: int, dim: int, seed: int
 ) -> NDArray[np.float32]:
-    """Word vectors from the labels of the texts a word stands in: float32 (V, dim).
+    """Word vectors from the labels of the texts that hold a word: float32 (V, dim).
 
-    Words that say nothing, and dimensions beyond the number of labels, are small random numbers.
+    Small random numbers are added everywhere; they are all there is for words that tell nothing
+    and for dimensions beyond the number of labels.
     """
     rng = np.random.default_rng([seed, 7])
     vectors = rng.normal(0, 0.1, (vocabulary_size, dim))

@@ -1,4 +1,4 @@
-"""BBN: one branch sees texts as they come, the other texts of rare labels; trust moves over."""
+"""BBN: one branch samples texts evenly, the other favours rare labels; epochs blend them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from coattail.arrays import Ragged, TopK
+from coattail.models.deep.batching import Batch, dense_targets
+from coattail.models.deep.fit_data import FitData
+from coattail.models.deep.training.loop import Run
 from coattail.models.deep.transfer.encoder_model import (
     ORDER,
-    SAMPLES,
-    Course,
+    Chance,
     EncoderModel,
-    Held,
-    Log,
+    Learned,
+    Lesson,
+    Loss,
     ranked,
 )
-from coattail.models.deep.transfer.encoder_net import Texts, attend, fill, pad
+from coattail.models.deep.transfer.encoder_net import HttnNet, attend, fill
 from coattail.models.deep.transfer.transfer_params import BbnParams, EncoderParams
 
 
@@ -29,7 +32,7 @@ def alpha(epoch: int, epochs: int) -> float:
 
 
 class ReversedSampler:
-    """Texts by way of their labels: a label with n texts is drawn with probability ~ 1/n."""
+    """Draws a label, one with n texts with probability ~ 1/n, and then one of its texts."""
 
     def __init__(self, Y: sp.csr_matrix) -> None:
         self.members = sp.csc_matrix(Y)
@@ -80,59 +83,63 @@ class Bbn(EncoderModel):
 
     params: BbnParams
 
-    def _learn(self, tokens: Ragged, Y: sp.csr_matrix, valid: Held | None, log: Log | None) -> None:
+    def _teach(self, data: FitData[Ragged], run: Run) -> None:
         p = self.params
-        self.seen_ = np.flatnonzero(np.diff(sp.csc_matrix(Y).indptr)).astype(np.int64)
-        cut = Y[:, self.seen_].tocsr()
+        self.seen_ = np.flatnonzero(np.diff(sp.csc_matrix(data.Y).indptr)).astype(np.int64)
+        cut = data.Y[:, self.seen_].tocsr()
         generator = torch.Generator().manual_seed(p.seed)
         self.branch_ = Branch(p).to(self.device_)
         rows = [self._rows(len(self.seen_), generator) for _ in range(2)]
-        weights = self._positive_weights(cut)
         self._start_offset(cut)
-        sampler, rng = ReversedSampler(cut), np.random.default_rng([p.seed, SAMPLES])
-        lengths = np.minimum(tokens.lengths, p.max_tokens)
 
-        def step(texts: Texts, generator: torch.Generator, epoch: int) -> Tensor:
-            share = alpha(epoch, p.epochs)
-            drawn = sampler.draw(len(texts.rows), rng)
-            rare = pad(tokens, drawn, lengths[drawn], self.device_)
-            usual = self.net_(texts, generator) @ rows[0].T
-            states = self.net_.states(rare, generator)
-            balanced = self.branch_(states, rare.lengths) @ rows[1].T
-            # Twice, so that equal shares give what both branches add up to when ranking.
-            logits = 2 * (share * usual + (1 - share) * balanced) + self.net_.offset
-            loss = 0 * logits.sum()
-            for part, batch in ((share, texts), (1 - share, rare)):
-                truth = self._truth(cut, batch.rows)
-                entropy = binary_cross_entropy_with_logits(logits, truth, pos_weight=weights)
-                loss = loss + part * entropy
-            return loss
-
-        def rank(texts: Texts, k: int) -> TopK:
+        def rank(texts: Batch, k: int) -> TopK:
             return ranked(self._scores(texts, rows[0], rows[1]), None, k)
 
-        held = self._held_out(valid, self.seen_)
-        course = Course(
+        lesson = Lesson(
             "two branches",
-            tokens,
+            "branches",
+            Learned(self.net_, rows, self.branch_),
+            data.inputs,
+            self._blend(data.inputs, cut, self._positive_weights(cut, data.propensity)),
             p.epochs,
-            step,
-            [*self.branch_.parameters(), *rows],
             generator,
-            np.random.default_rng([p.seed, ORDER]),
-            None if held is None else lambda: self._ndcg(held, rank),
+            [p.seed, ORDER],
+            self._judge(data.valid, self.seen_, rank),
         )
-        self._run(course, log)
+        self._train(lesson, run)
         self.rows_ = torch.stack([part.detach() for part in rows])
 
-    def _scores(self, texts: Texts, usual: Tensor, balanced: Tensor) -> Tensor:
-        """Probabilities (B, seen): both branches read the same text and count the same."""
-        states = self.net_.states(texts)
-        first = attend(states, texts.lengths, self.net_.look, self.net_.project) * self.net_.scale
-        second = self.branch_(states, texts.lengths)
-        return torch.sigmoid(first @ usual.T + second @ balanced.T + self.net_.offset)
+    def _blend(self, tokens: Ragged, Y: sp.csr_matrix, weights: Tensor | None) -> Loss:
+        """The loss of both branches, each with texts of its own sampler."""
+        sampler = ReversedSampler(Y)
 
-    def _rank(self, texts: Texts, k: int) -> TopK:
+        def loss(part: Learned, texts: Batch, chance: Chance, epoch: int) -> Tensor:
+            share = alpha(epoch, self.params.epochs)
+            rare = self._pad(tokens, sampler.draw(len(texts.rows), chance.samples))
+            usual = part.net(texts, chance.dropout) @ part.rows[0].T
+            states = part.net.states(rare, chance.dropout)
+            assert part.top is not None
+            balanced = part.top(states, rare.lengths) @ part.rows[1].T
+            # Twice, so that equal shares give what both branches add up to when ranking.
+            logits = 2 * (share * usual + (1 - share) * balanced) + part.net.offset
+            total = 0 * logits.sum()
+            for weight, batch in ((share, texts), (1 - share, rare)):
+                truth = dense_targets(Y, batch.rows, self.device_)
+                entropy = binary_cross_entropy_with_logits(logits, truth, pos_weight=weights)
+                total = total + weight * entropy
+            return total
+
+        return loss
+
+    def _scores(self, texts: Batch, usual: Tensor, balanced: Tensor) -> Tensor:
+        """Probabilities (B, seen): both branches read the same text and count the same."""
+        net: HttnNet = self.net_
+        states = net.states(texts)
+        first = attend(states, texts.lengths, net.look, net.project) * net.scale
+        second = self.branch_(states, texts.lengths)
+        return torch.sigmoid(first @ usual.T + second @ balanced.T + net.offset)
+
+    def _rank(self, texts: Batch, k: int) -> TopK:
         return ranked(self._scores(texts, *self.rows_), self.seen_, k)
 
     def _tensors(self) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""DXML: texts are sent to the place of their labels in a label graph; neighbours there vote."""
+"""DXML: map texts to the vectors of their labels in a label graph; the nearest texts vote."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coattail.arrays import Ragged, TopK, load_csr, save_csr, topk_of_csr
+from coattail.models.deep.batching import Batch
+from coattail.models.deep.fit_data import FitData
 from coattail.models.deep.nets.tail_mix import label_graph
+from coattail.models.deep.training.loop import Run
 from coattail.models.deep.transfer.encoder_model import (
     ORDER,
     WALKS,
-    Course,
+    Chance,
     EncoderModel,
     Held,
-    Log,
+    Learned,
+    Lesson,
 )
-from coattail.models.deep.transfer.encoder_net import Texts
 from coattail.models.deep.transfer.label_walks import (
     embed,
     positive_pmi,
@@ -46,38 +49,41 @@ class Dxml(EncoderModel):
 
     params: DxmlParams
 
-    def _learn(self, tokens: Ragged, Y: sp.csr_matrix, valid: Held | None, log: Log | None) -> None:
+    def _teach(self, data: FitData[Ragged], run: Run) -> None:
         p = self.params
-        labelled = np.flatnonzero(np.diff(Y.indptr))
-        self.Y_, tokens = Y[labelled], tokens.take(labelled)
-        vectors = embed_labels(self.Y_, p)
+        labelled = np.flatnonzero(np.diff(data.Y.indptr))
+        self.Y_, tokens = data.Y[labelled], data.inputs.take(labelled)
+        walk = lambda: {"places": embed_labels(self.Y_, p)}  # noqa: E731
+        vectors = run.checkpoint.arrays("labels", walk)["places"]
         targets = torch.from_numpy(text_targets(self.Y_, vectors)).to(self.device_)
 
-        def step(texts: Texts, generator: torch.Generator, epoch: int) -> Tensor:
-            cosine = (self.net_.unit_vectors(texts, generator) * targets[texts.rows]).sum(dim=1)
-            return (1 - cosine).mean()
+        def loss(part: Learned, texts: Batch, chance: Chance, epoch: int) -> Tensor:
+            cosine = part.net.unit_vectors(texts, chance.dropout) * targets[texts.rows]
+            return (1 - cosine.sum(dim=1)).mean()
 
-        held = self._held_out(valid, np.arange(Y.shape[1]))
-        course = Course(
+        held = self._held_out(data.valid, np.arange(data.Y.shape[1]))
+        lesson = Lesson(
             "places in the label graph",
+            "places",
+            Learned(self.net_),
             tokens,
+            loss,
             p.epochs,
-            step,
-            [],
             torch.Generator().manual_seed(p.seed),
-            np.random.default_rng([p.seed, ORDER]),
+            [p.seed, ORDER],
             None if held is None else lambda: self._likeness(held, vectors),
             measure="valid_cosine",
         )
-        self._run(course, log)
-        self.places_ = torch.from_numpy(self._vectors(tokens)).to(self.device_)
+        self._train(lesson, run)
+        self.places_ = torch.from_numpy(self._kept_vectors(tokens, run, "vectors"))
+        self.places_ = self.places_.to(self.device_)
 
     def _likeness(self, held: Held, vectors: NDArray) -> float:
         """Mean cosine of validation texts and the places of their labels."""
         wanted = text_targets(held[1], vectors)
         return float((self._vectors(held[0]) * wanted).sum(axis=1).mean())
 
-    def _rank(self, texts: Texts, k: int) -> TopK:
+    def _rank(self, texts: Batch, k: int) -> TopK:
         near, likeness = nearest(
             self.net_.unit_vectors(texts), self.places_, self.params.neighbours
         )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,48 +16,77 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
-from coattail.arrays import Ragged, TopK, as_csr, best_first
+from coattail.arrays import Ragged, TopK, best_first
 from coattail.config import parse
+from coattail.data.text import PAD
 from coattail.errors import DataError, ModelError
 from coattail.evaluation import metrics
-from coattail.files import atomic_folder
 from coattail.labels import frequency
-from coattail.models.deep import device as devices
+from coattail.models.deep import batching
+from coattail.models.deep.batching import Batch
+from coattail.models.deep.deep_model import DeepModel
+from coattail.models.deep.fit_data import FitData, RunContext, checked_tokens
 from coattail.models.deep.nets.loss import positive_weights
+from coattail.models.deep.training.checkpoint import Checkpoint
+from coattail.models.deep.training.loop import Course, Moment, Rows, Run
+from coattail.models.deep.training.optimiser import TorchAdam, learned
+from coattail.models.deep.training.ranking import rank_all
 from coattail.models.deep.training.word_start import label_vectors
-from coattail.models.deep.transfer.encoder_net import HttnNet, Texts, batches
+from coattail.models.deep.transfer.encoder_net import HttnNet
 from coattail.models.deep.transfer.transfer_params import EncoderParams, TransferParams
-from coattail.models.fitted import Fitted
-from coattail.progress import progress
 
-Log = Callable[[dict[str, float], int], None]
 Held = tuple[Ragged, sp.csr_matrix]
-Rank = Callable[[Texts, int], TopK]
+Rank = Callable[[Batch, int], TopK]
 # Streams of random numbers, told apart by the second number of their seed.
 ORDER, SAMPLES, TUNING, VALID, WALKS = 10, 11, 12, 13, 14
+# Texts are sorted by length within so many batches drawn at random.
+POOL = 20
 
 
-@dataclass(frozen=True)
-class Course:
-    """One training of the encoder with what stands on it."""
+class Learned(nn.Module):
+    """The encoder and what is learned on top of it."""
+
+    def __init__(
+        self, net: HttnNet, rows: Sequence[nn.Parameter] = (), top: nn.Module | None = None
+    ) -> None:
+        """``rows`` are classifier rows (labels, d)."""
+        super().__init__()
+        self.net, self.top = net, top
+        self.rows = nn.ParameterList(rows)
+        self.in_threads = net.in_threads
+
+
+class Chance(NamedTuple):
+    """Random numbers of one step."""
+
+    dropout: torch.Generator
+    samples: np.random.Generator
+
+
+# The mean loss of a batch of texts in an epoch.
+Loss = Callable[[Any, Batch, Chance, int], Tensor]
+
+
+class Lesson(NamedTuple):
+    """One training run of the encoder and the classifier on top of it."""
 
     name: str
+    part: str  # names its checkpoint
+    learned: Learned
     tokens: Ragged
+    loss: Loss
     epochs: int
-    step: Callable[[Texts, torch.Generator, int], Tensor]  # loss of a batch in an epoch
-    extra: list[nn.Parameter]  # learned beside the encoder, at lr_top
-    generator: torch.Generator  # of dropout
-    order: np.random.Generator
-    judge: Callable[[], float] | None = None  # after an epoch; the best weights stay
-    measure: str = "valid_ndcg_at_5"
-    first: int = 0  # number of the first epoch in the log
+    dropout: torch.Generator
+    order: list[int]  # seed of the order of texts
+    judge: Callable[[], float] | None = None
+    measure: str = "valid_ndcg_at_5"  # what the judge finds
     lr: float | None = None  # for everything, instead of the two of the params
 
 
-class EncoderModel(Fitted):
+class EncoderModel(DeepModel[Ragged]):
     """Base of the models of the stage ``transfer``.
 
-    A subclass says what it learns (``_learn``), how it ranks a batch (``_rank``), and which tensors
+    A subclass says what it learns (``_teach``), how it ranks a batch (``_rank``), and which tensors
     it keeps beside the encoder (``_tensors``, ``_restore``).
 
     Attributes
@@ -66,113 +94,18 @@ class EncoderModel(Fitted):
     net_ : HttnNet
         Texts to vectors of unit length, and their learned scale.
     label_names_ : list of str
-        Names by label id.
+        Names by label id; without given ones the numbers 0 to L - 1.
     """
 
-    def __init__(self, params: Any) -> None:
-        self.params: Any = params  # the params class of the subclass
-        self.device_ = "cpu"
-        self.threads_ = 0
-        self.propensity_ = (0.55, 1.5)
-
-    # --- the contract ----------------------------------------------------------------------------
-
-    def fit(
-        self,
-        tokens: Ragged,
-        Y: sp.csr_matrix,
-        *,
-        vocabulary_size: int,
-        valid: Held | None = None,
-        vectors: NDArray | None = None,
-        label_names: list[str] | None = None,
-        propensity: tuple[float, float] = (0.55, 1.5),
-        device: str = "cpu",
-        threads: int = 0,
-        log: Log | None = None,
-    ) -> Self:
-        """Train on token ids and their labels (n, L).
-
-        Parameters
-        ----------
-        tokens : Ragged
-            Token ids of n texts; 0 is padding.
-        Y : csr (n, L)
-        vocabulary_size : int
-            Words that token ids may name.
-        valid : (tokens, Y), optional
-            Texts that choose the epoch.
-        vectors : float (vocabulary_size, d), optional
-            Pre-trained word vectors; otherwise as params.embedding_start says.
-        label_names : list of str, optional
-            Default: the numbers 0 to L - 1.
-        propensity : (A, B)
-            The dataset's constants, for ``weighting``.
-        log : callable
-            Called with the numbers of every epoch and its number.
-        """
-        Y = as_csr(Y, "Y")
-        _check(tokens, Y, vocabulary_size)
-        names = [str(i) for i in range(Y.shape[1])] if label_names is None else list(label_names)
-        if len(names) != Y.shape[1]:
-            raise DataError(f"{len(names)} label names for {Y.shape[1]} labels")
-        self.label_names_, self.propensity_ = names, propensity
-        self.device_, self.threads_ = devices.resolve(device), devices.undivided(threads)
-        with devices.threads(self.threads_):
-            words = self._words(tokens, Y, vocabulary_size, vectors)
-            self.net_ = HttnNet(self.params, words).to(self.device_)
-            self._learn(tokens, Y, valid, log)
-            self.net_.eval()
-        return self
-
-    def predict(self, tokens: Ragged, k: int) -> TopK:
-        """The best k labels of every text, with probabilities."""
-        check_ids(tokens, self.net_.vocabulary_size)
-        return self._predict(tokens, k, self._rank)
-
-    def save(self, folder: str | Path) -> None:
-        content = {
-            "params": self.params.model_dump(),
-            "vocabulary_size": self.net_.vocabulary_size,
-            "word_dim": self.net_.word_dim,
-            "label_names": self.label_names_,
-        }
-        tensors = {f"net.{name}": t for name, t in self.net_.state_dict().items()}
-        tensors |= self._tensors()
-        with atomic_folder(folder) as temporary:
-            (temporary / "params.json").write_text(json.dumps(content, indent=1) + "\n")
-            flat = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-            save_file(flat, temporary / "model.safetensors")
-            self._save_more(temporary)
-
-    @classmethod
-    def load(cls, folder: str | Path, device: str = "cpu") -> Self:
-        folder = Path(folder)
-        try:
-            content = json.loads((folder / "params.json").read_text())
-            tensors = load_file(folder / "model.safetensors")
-            model = cls(parse(content["params"], TransferParams, str(folder / "params.json")))
-            model.device_ = devices.resolve(device)
-            words = torch.zeros(content["vocabulary_size"], content["word_dim"])
-            model.net_ = HttnNet(model.params, words)
-            state = {n[4:]: t for n, t in tensors.items() if n.startswith("net.")}
-            model.net_.load_state_dict(state)
-            model.net_.to(model.device_).eval()
-            model.label_names_ = list(content["label_names"])
-            model._restore({n: t.to(model.device_) for n, t in tensors.items()})
-            model._load_more(folder)
-        except FileNotFoundError as error:
-            raise ModelError(f"{folder}: {error.filename or error} is missing") from None
-        except (OSError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
-            raise ModelError(f"{folder} is not a saved transfer model: {error}") from None
-        return model
+    params: Any  # the params class of the subclass
+    reads: ClassVar[str] = "tokens"
 
     # --- for subclasses to fill in ---------------------------------------------------------------
 
-    def _learn(self, tokens: Ragged, Y: sp.csr_matrix, valid: Held | None, log: Log | None) -> None:
+    def _teach(self, data: FitData[Ragged], run: Run) -> None:
         raise NotImplementedError
 
-    def _rank(self, texts: Texts, k: int) -> TopK:
+    def _rank(self, texts: Batch, k: int) -> TopK:
         raise NotImplementedError
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -187,129 +120,174 @@ class EncoderModel(Fitted):
     def _load_more(self, folder: Path) -> None:
         """What ``_save_more`` wrote."""
 
+    # --- what the base class asks for -----------------------------------------------------------
+
+    def _checked(self, data: FitData[Ragged]) -> FitData[Ragged]:
+        data = checked_tokens(data)
+        if data.Y.nnz == 0:
+            raise DataError("no training text has a label, so there is nothing to learn; check Y")
+        if data.label_names is not None and len(data.label_names) != data.Y.shape[1]:
+            raise DataError(f"{len(data.label_names)} label names for {data.Y.shape[1]} labels")
+        return data
+
+    def _learn(self, data: FitData[Ragged], context: RunContext) -> None:
+        names = range(data.Y.shape[1]) if data.label_names is None else data.label_names
+        self.label_names_ = [str(name) for name in names]
+        self.net_ = HttnNet(self.params, self._words(data)).to(self.device_)
+        checkpoint = Checkpoint.of(context.checkpoint, self.params, data.named())
+        self._teach(data, Run(context, checkpoint))
+        self.net_.eval()
+
+    def _ranked(self, inputs: Ragged, k: int) -> TopK:
+        batching.check_tokens(inputs, self.net_.vocabulary_size, "texts to rank")
+        return self._rank_with(inputs, k, self._rank)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "params": self.params.model_dump(),
+            "vocabulary_size": self.net_.vocabulary_size,
+            "word_dim": self.net_.word_dim,
+            "label_names": self.label_names_,
+        }
+
+    @classmethod
+    def _read_facts(cls, folder: Path) -> dict[str, Any]:
+        return read_facts(folder)
+
+    @classmethod
+    def _parse(cls, params: dict[str, Any], folder: Path) -> EncoderParams:
+        return params_of(params, folder)
+
+    def _write(self, folder: Path) -> None:
+        tensors = {f"net.{name}": t for name, t in self.net_.state_dict().items()}
+        tensors |= self._tensors()
+        flat = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+        save_file(flat, folder / "model.safetensors")
+        self._save_more(folder)
+
+    def _read(self, facts: dict[str, Any], folder: Path) -> None:
+        try:
+            tensors = load_file(folder / "model.safetensors")
+            words = torch.zeros(facts["vocabulary_size"], facts["word_dim"])
+            self.net_ = HttnNet(self.params, words)
+            state = {n[4:]: t for n, t in tensors.items() if n.startswith("net.")}
+            self.net_.load_state_dict(state)
+            self.net_.to(self.device_).eval()
+            self.label_names_ = list(facts["label_names"])
+            self._restore({n: t.to(self.device_) for n, t in tensors.items()})
+            self._load_more(folder)
+        except FileNotFoundError as error:
+            raise ModelError(f"{folder}: {error.filename or error} is missing") from None
+        except (OSError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
+            raise ModelError(f"{folder} is not a saved transfer model: {error}") from None
+
     # --- training --------------------------------------------------------------------------------
 
-    def _words(
-        self, tokens: Ragged, Y: sp.csr_matrix, size: int, vectors: NDArray | None
-    ) -> Tensor:
+    def _words(self, data: FitData[Ragged]) -> Tensor:
         """Word vectors to start from, (vocabulary, dim)."""
         p: EncoderParams = self.params
-        if vectors is not None:
-            if len(vectors) != size:
-                raise DataError(f"{len(vectors)} word vectors for {size} words; run dvc repro")
-            return torch.from_numpy(np.array(vectors, np.float32))
+        size = data.vocabulary_size
+        if data.vectors is not None:
+            return torch.from_numpy(np.array(data.vectors, np.float32))
         if p.embedding_start == "labels":
-            return torch.from_numpy(label_vectors(tokens, Y, size, p.embedding_dim, p.seed))
+            start = label_vectors(data.inputs, data.Y, size, p.embedding_dim, p.seed)
+            return torch.from_numpy(start)
         noise = np.random.default_rng(p.seed).normal(0, 0.1, (size, p.embedding_dim))
         return torch.from_numpy(noise.astype(np.float32))
 
     def _learn_rows(
         self,
-        tokens: Ragged,
-        Y: sp.csr_matrix,
+        data: FitData[Ragged],
         columns: NDArray,
-        valid: Held | None,
-        log: Log | None,
+        run: Run,
         name: str = "classifier",
         every_text: bool = False,
         unit_rows: bool = False,
     ) -> Tensor:
         """Train the encoder and rows (columns, d) for some labels, on the texts that have one."""
         p: EncoderParams = self.params
-        cut = Y[:, columns].tocsr()
-        texts = np.arange(tokens.n) if every_text else np.flatnonzero(np.diff(cut.indptr))
+        cut = data.Y[:, columns].tocsr()
+        texts = np.arange(cut.shape[0]) if every_text else np.flatnonzero(np.diff(cut.indptr))
         generator = torch.Generator().manual_seed(p.seed)
         rows = self._rows(len(columns), generator)
-        held = self._held_out(valid, columns)
         self._start_offset(cut[texts])
         shape = normalize if unit_rows else as_it_is
 
-        def rank(batch: Texts, k: int) -> TopK:
+        def rank(batch: Batch, k: int) -> TopK:
             return ranked(torch.sigmoid(self.net_.logits(batch, shape(rows))), None, k)
 
-        course = Course(
+        lesson = Lesson(
             name,
-            tokens.take(texts),
+            "classifier",
+            Learned(self.net_, [rows]),
+            data.inputs.take(texts),
+            self._classify(cut[texts], data.propensity, shape),
             p.epochs,
-            self._classify(cut[texts], rows, shape),
-            [rows],
             generator,
-            np.random.default_rng([p.seed, ORDER]),
-            None if held is None else lambda: self._ndcg(held, rank),
+            [p.seed, ORDER],
+            self._judge(data.valid, columns, rank),
         )
-        self._run(course, log)
+        self._train(lesson, run)
         return shape(rows).detach()
 
-    def _run(self, course: Course, log: Log | None = None) -> None:
-        """Train as the course says; with a judge the weights of the best epoch stay."""
-        learned = [*self.net_.parameters(), *course.extra]
-        optimizer = self._optimizer(course)
-        best: tuple[float, list[Tensor]] | None = None
-        with progress(course.name, course.epochs * course.tokens.n, "texts") as bar:
-            for epoch in range(course.epochs):
-                numbers = {"loss": self._epoch(course, epoch, optimizer, bar.advance)}
-                if course.judge is not None:
-                    numbers[course.measure] = score = course.judge()
-                    if best is None or score > best[0]:
-                        best = score, [t.detach().clone() for t in learned]
-                if log is not None:
-                    log(numbers, course.first + epoch)
-        if best is not None:
-            with torch.no_grad():
-                for tensor, kept in zip(learned, best[1], strict=True):
-                    tensor.copy_(kept)
+    def _train(self, lesson: Lesson, run: Run) -> None:
+        """Follow the lesson; with a judge the weights of the best epoch stay."""
+        p: EncoderParams = self.params
+        weights = learned(lesson.learned)
+        below = ("net.words.", "net.forth.", "net.back.")
+        rates = {
+            name: lesson.lr or (p.lr if name.startswith(below) else p.lr_top) for name in weights
+        }
+        samples = np.random.default_rng([p.seed, SAMPLES])
+        own = Chance(lesson.dropout, samples)
+        judge = lesson.judge
+        lengths = np.minimum(lesson.tokens.lengths, p.max_tokens)
 
-    def _optimizer(self, course: Course) -> torch.optim.Adam:
-        lr, lr_top = course.lr or self.params.lr, course.lr or self.params.lr_top
-        groups = [
-            {"params": self.net_.below(), "lr": lr},
-            {"params": [*self.net_.above(), *course.extra], "lr": lr_top},
-        ]
-        return torch.optim.Adam(groups, betas=(0.9, self.params.beta2))
-
-    def _epoch(
-        self,
-        course: Course,
-        epoch: int,
-        optimizer: torch.optim.Adam,
-        advance: Callable[[int, str], None],
-    ) -> float:
-        """One pass in random order; the mean loss per text."""
-        total, p = 0.0, self.params
-        self.net_.train()
-        for texts in batches(course.tokens, p.max_tokens, p.batch, self.device_, course.order):
-            loss = course.step(texts, course.generator, epoch)
-            optimizer.zero_grad(set_to_none=True)
+        def backward(net: Learned, rows: Rows, generator: torch.Generator, at: Moment) -> Tensor:
+            chance = own
+            if p.pieces > 1:  # pieces must not wait for one another's random numbers
+                seed = [p.seed, SAMPLES, at.step, at.piece]
+                chance = Chance(generator, np.random.default_rng(seed))
+            loss = lesson.loss(net, self._pad(lesson.tokens, rows), chance, at.epoch)
             loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            total += float(loss.detach()) * len(texts.rows)
-            advance(len(texts.rows), f"loss {float(loss.detach()):.4f}")
-        self.net_.eval()
-        return total / max(course.tokens.n, 1)
+            return loss.detach()
 
-    def _positive_weights(self, Y: sp.csr_matrix) -> Tensor | None:
+        course = Course(
+            lesson.name,
+            lesson.learned,
+            weights,
+            TorchAdam(weights, rates, p.beta2),
+            backward,
+            lesson.tokens.n,
+            batching.Shuffles(lengths, p.batch, lesson.order, POOL),
+            p.seed,
+            lesson.epochs,
+            None if judge is None else lambda: {lesson.measure: judge()},
+            pieces=p.pieces,
+            patience=p.patience,
+            streams=own._asdict(),
+        )
+        run.train(course, run.checkpoint.part(lesson.part))
+
+    def _positive_weights(self, Y: sp.csr_matrix, propensity: tuple[float, float]) -> Tensor | None:
         """Weights of the positives of each column, as ``weighting`` says."""
         p: EncoderParams = self.params
         n, counts = Y.shape[0], frequency.counts(Y)
-        weights = positive_weights(p.weighting, counts, n, self.propensity_, p.beta)
+        weights = positive_weights(p.weighting, counts, n, propensity, p.beta)
         return None if weights is None else torch.from_numpy(weights).to(self.device_)
 
     def _classify(
-        self, Y: sp.csr_matrix, rows: nn.Parameter, shape: Callable[[Tensor], Tensor]
-    ) -> Callable[[Texts, torch.Generator, int], Tensor]:
-        """A step of plain training: cross-entropy of ``rows . text`` over the columns of Y."""
-        weights = self._positive_weights(Y)
+        self, Y: sp.csr_matrix, propensity: tuple[float, float], shape: Callable[[Tensor], Tensor]
+    ) -> Loss:
+        """Plain training: cross-entropy of ``rows . text`` over the columns of Y."""
+        weights = self._positive_weights(Y, propensity)
 
-        def step(texts: Texts, generator: torch.Generator, epoch: int) -> Tensor:
-            logits = self.net_.logits(texts, shape(rows), generator)
-            truth = self._truth(Y, texts.rows)
+        def loss(part: Learned, texts: Batch, chance: Chance, epoch: int) -> Tensor:
+            logits = part.net.logits(texts, shape(part.rows[0]), chance.dropout)
+            truth = batching.dense_targets(Y, texts.rows, self.device_)
             return binary_cross_entropy_with_logits(logits, truth, pos_weight=weights)
 
-        return step
-
-    def _truth(self, Y: sp.csr_matrix, rows: NDArray) -> Tensor:
-        """Rows of Y as 0 and 1, (B, columns)."""
-        return torch.from_numpy(Y[rows].toarray()).to(self.device_)
+        return loss
 
     def _rows(self, count: int, generator: torch.Generator) -> nn.Parameter:
         """Untrained classifier rows (count, d)."""
@@ -328,7 +306,7 @@ class EncoderModel(Fitted):
         """Validation texts with one of these labels, at most params.valid_texts of them."""
         if valid is None:
             return None
-        cut = as_csr(valid[1], "Y of validation")[:, columns].tocsr()
+        cut = valid[1][:, columns].tocsr()
         texts = np.flatnonzero(np.diff(cut.indptr))
         if not len(texts):
             return None
@@ -336,33 +314,57 @@ class EncoderModel(Fitted):
         texts = np.sort(rng.permutation(texts)[: self.params.valid_texts])
         return valid[0].take(texts), cut[texts]
 
-    def _ndcg(self, held: Held, rank: Rank) -> float:
-        top = self._predict(held[0], 5, rank)
-        return metrics.judge(top, held[1]).ratio("ndcg", 5).percent
+    def _judge(
+        self, valid: Held | None, columns: NDArray, rank: Rank
+    ) -> Callable[[], float] | None:
+        """nDCG@5 of a ranking of these labels for validation texts."""
+        held = self._held_out(valid, columns)
+        if held is None:
+            return None
+        tokens, Y = held
+
+        def judge() -> float:
+            top = self._rank_with(tokens, 5, rank)
+            return metrics.judge(top, Y).ratio("ndcg", 5).percent
+
+        return judge
 
     # --- texts to vectors to scores --------------------------------------------------------------
 
-    def _predict(self, tokens: Ragged, k: int, rank: Rank) -> TopK:
-        found = np.full((tokens.n, k), -1, np.int32)
-        scores = np.full((tokens.n, k), -np.inf, np.float32)
-        with devices.threads(self.threads_), torch.inference_mode():
-            for texts in self._batches(tokens):
-                top = rank(texts, k)
-                found[texts.rows], scores[texts.rows] = top.labels, top.scores
-        return TopK(found, scores, "probability")
+    def _pad(self, tokens: Ragged, rows: NDArray[np.int64]) -> Batch:
+        # As wide as the longest text, an empty one a word of padding: so it was in all HTTN's runs.
+        p = self.params
+        return batching.pad(tokens, rows, p.max_tokens, self.device_, multiple=1, empty=PAD)
 
-    def _batches(self, tokens: Ragged) -> list[Texts]:
-        self.net_.eval()
-        p: EncoderParams = self.params
-        return batches(tokens, p.max_tokens, p.predict_batch, self.device_, None)
+    def _batches(self, tokens: Ragged) -> list[Rows]:
+        lengths = np.minimum(tokens.lengths, self.params.max_tokens)
+        return list(batching.sorted_batches(lengths, self.params.predict_batch))
+
+    def _rank_with(self, tokens: Ragged, k: int, rank: Rank) -> TopK:
+        def rank_rows(rows: Rows) -> TopK:
+            with torch.inference_mode():
+                return rank(self._pad(tokens, rows), k)
+
+        with self._workers(self.net_) as each:
+            return rank_all(tokens.n, k, self._batches(tokens), rank_rows, each)
 
     def _vectors(self, tokens: Ragged) -> NDArray[np.float32]:
         """Unit vectors (n, d) of all texts."""
         out = np.zeros((tokens.n, self.params.dim), np.float32)
-        with devices.threads(self.threads_), torch.inference_mode():
-            for texts in self._batches(tokens):
-                out[texts.rows] = self.net_.unit_vectors(texts).cpu().numpy()
+
+        def fill(rows: Rows) -> None:
+            with torch.inference_mode():
+                out[rows] = self.net_.unit_vectors(self._pad(tokens, rows)).cpu().numpy()
+
+        with self._workers(self.net_) as each:
+            each(fill, self._batches(tokens))
         return out
+
+    def _kept_vectors(self, tokens: Ragged, run: Run, part: str) -> NDArray[np.float32]:
+        """``_vectors`` of the training texts, or those that an interrupted run has kept."""
+        compute = lambda: {"vectors": self._vectors(tokens)}  # noqa: E731
+        vectors: NDArray[np.float32] = run.checkpoint.arrays(part, compute)["vectors"]
+        return vectors
 
 
 def as_it_is(rows: Tensor) -> Tensor:
@@ -378,19 +380,20 @@ def ranked(scores: Tensor, columns: NDArray | None, k: int) -> TopK:
     return best_first(np.where(values < 0, -1, names), values, k)
 
 
-def _check(tokens: Ragged, Y: sp.csr_matrix, vocabulary_size: int) -> None:
-    if tokens.n != Y.shape[0]:
-        raise DataError(f"{tokens.n} texts but Y has {Y.shape[0]} rows; wanted the same number")
-    if Y.nnz == 0:
-        raise DataError("no training text has a label, so there is nothing to learn; check Y")
-    check_ids(tokens, vocabulary_size)
+def read_facts(folder: str | Path) -> dict[str, Any]:
+    """What params.json of a saved model says."""
+    path = Path(folder) / "params.json"
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        facts["params"]
+    except FileNotFoundError:
+        raise ModelError(f"{path} is missing; {folder} is no transfer model") from None
+    except (KeyError, ValueError) as error:
+        raise ModelError(f"{path} does not describe a transfer model: {error}") from None
+    return facts
 
 
-def check_ids(tokens: Ragged, vocabulary_size: int) -> None:
-    """Token ids must name words of the vocabulary."""
-    values: Any = tokens.values
-    if len(values) and (values.min() < 0 or values.max() >= vocabulary_size):
-        raise DataError(
-            f"token ids reach from {values.min()} to {values.max()} but the vocabulary has "
-            f"{vocabulary_size} words; run dvc repro preprocess"
-        )
+def params_of(params: dict[str, Any], folder: str | Path) -> EncoderParams:
+    """The settings among the facts of a saved model."""
+    parsed: EncoderParams = parse(params, TransferParams, str(Path(folder) / "params.json"))
+    return parsed

@@ -2,59 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coattail.arrays import Ragged
+from coattail.data.text import PAD
+from coattail.models.deep.batching import Batch
+from coattail.models.deep.nets.layers import reorder, reversal
 from coattail.models.deep.nets.lstm_layer import Lstm
 from coattail.models.deep.transfer.transfer_params import EncoderParams
-
-# Texts are sorted by length within so many batches drawn at random.
-POOL = 20
-
-
-@dataclass(frozen=True)
-class Texts:
-    """A padded batch: ``ids`` (B, T), ``lengths`` (B,) at least 1, ``rows`` their numbers."""
-
-    rows: NDArray[np.int64]
-    ids: Tensor
-    lengths: Tensor
-
-
-def batches(
-    tokens: Ragged, max_tokens: int, size: int, device: str, rng: np.random.Generator | None
-) -> list[Texts]:
-    """All texts in batches of like length; in random order if there is a generator."""
-    lengths = np.minimum(tokens.lengths, max_tokens)
-    if rng is None:
-        order = np.argsort(lengths, kind="stable")
-        parts = [order[i : i + size] for i in range(0, len(order), size)]
-    else:
-        order, parts = rng.permutation(tokens.n), []
-        for start in range(0, len(order), size * POOL):
-            pool = order[start : start + size * POOL]
-            pool = pool[np.argsort(lengths[pool], kind="stable")]
-            parts += [pool[i : i + size] for i in range(0, len(pool), size)]
-        parts = [parts[i] for i in rng.permutation(len(parts))]
-    return [pad(tokens, rows, lengths[rows], device) for rows in parts]
-
-
-def pad(tokens: Ragged, rows: NDArray, lengths: NDArray, device: str) -> Texts:
-    """Some texts, cut to their lengths, as one batch."""
-    width = max(int(lengths.max(initial=1)), 1)
-    place = np.arange(width)
-    there = place < lengths[:, None]
-    source = np.where(there, tokens.indptr[rows][:, None] + place, 0)
-    values = np.asarray(tokens.values) if len(tokens.values) else np.zeros(1, np.int32)
-    ids = np.where(there, values[source], 0).astype(np.int64)
-    # An empty text is one padding word, so that attention has something to look at.
-    long = torch.from_numpy(np.maximum(lengths, 1).astype(np.int64))
-    return Texts(rows, torch.from_numpy(ids).to(device), long.to(device))
 
 
 class HttnNet(nn.Module):
@@ -64,9 +19,10 @@ class HttnNet(nn.Module):
         super().__init__()
         self.vocabulary_size, self.word_dim = words.shape
         self.dropout = params.dropout
+        self.in_threads = params.pieces > 1  # one piece: operations are split between threads
         # Building layers draws from torch's global generator: leave that as it was.
         with torch.random.fork_rng(devices=[]):
-            self.words = nn.Embedding.from_pretrained(words, freeze=False, padding_idx=0)
+            self.words = nn.Embedding.from_pretrained(words, freeze=False, padding_idx=PAD)
             # Two one-way LSTMs: the backward one reads each text from its own last word, so that
             # padding never enters a state and a text's vector does not depend on its batch.
             self.forth = Lstm(self.word_dim, params.hidden)
@@ -78,42 +34,34 @@ class HttnNet(nn.Module):
             self.offset = nn.Parameter(torch.tensor(0.0), requires_grad=params.offset)
         self._initialise(torch.Generator().manual_seed(params.seed))
 
-    def below(self) -> list[nn.Parameter]:
-        """Parameters of word vectors and LSTMs."""
-        layers = (self.words, self.forth, self.back)
-        return [p for layer in layers for p in layer.parameters()]
-
-    def above(self) -> list[nn.Parameter]:
-        own = [self.scale, self.offset]
-        return [*self.look.parameters(), *self.project.parameters(), *own]
-
-    def forward(self, texts: Texts, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, texts: Batch, generator: torch.Generator | None = None) -> Tensor:
         """Scaled vectors (B, d)."""
         scaled: Tensor = self.unit_vectors(texts, generator) * self.scale
         return scaled
 
     def logits(
-        self, texts: Texts, rows: Tensor, generator: torch.Generator | None = None
+        self, texts: Batch, rows: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         """Of classifier rows (m, d): (B, m)."""
         return self.forward(texts, generator) @ rows.T + self.offset
 
-    def unit_vectors(self, texts: Texts, generator: torch.Generator | None = None) -> Tensor:
+    def unit_vectors(self, texts: Batch, generator: torch.Generator | None = None) -> Tensor:
         return attend(self.states(texts, generator), texts.lengths, self.look, self.project)
 
-    def states(self, texts: Texts, generator: torch.Generator | None = None) -> Tensor:
+    def states(self, texts: Batch, generator: torch.Generator | None = None) -> Tensor:
         """What the two LSTMs say at every word, (B, T, 2 hidden)."""
         x = self._drop(self.words(texts.ids), generator)  # (B, T, words)
-        back = _reversed(texts)  # (B, T)
+        turn = reversal(texts.lengths, texts.ids.shape[1])  # (B, T)
         forth = self.forth(x)
-        reverse = self.back(_take(x, back))
-        return torch.cat([forth, _take(reverse, back)], dim=2)
+        reverse = self.back(reorder(x, turn))
+        return torch.cat([forth, reorder(reverse, turn)], dim=2)
 
     def _drop(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Drop entries of word vectors, the same ones throughout a text; training only."""
-        if not self.training or not self.dropout or generator is None:
+        """Drop entries of word vectors, the same ones throughout a text; no generator, none."""
+        if not self.dropout or generator is None:
             return x
-        keep = torch.rand(x.shape[0], 1, x.shape[2], generator=generator) >= self.dropout
+        shape = (x.shape[0], 1, x.shape[2])
+        keep = torch.rand(shape, generator=generator, device=generator.device) >= self.dropout
         return x * (keep.to(x.device) / (1 - self.dropout))
 
     def _initialise(self, generator: torch.Generator) -> None:
@@ -137,14 +85,3 @@ def fill(layer: Lstm | nn.Linear, generator: torch.Generator) -> None:
     for parameter in layer.parameters():
         noise = torch.rand(parameter.shape, generator=generator)
         parameter.copy_((noise * 2 - 1) / size**0.5)
-
-
-def _reversed(texts: Texts) -> Tensor:
-    """Places (B, T) that read every text backwards and leave its padding where it is."""
-    time = torch.arange(texts.ids.shape[1], device=texts.ids.device)
-    last = texts.lengths[:, None] - 1
-    return torch.where(time <= last, last - time, time)
-
-
-def _take(x: Tensor, places: Tensor) -> Tensor:
-    return x.gather(1, places[:, :, None].expand(-1, -1, x.shape[2]))

@@ -5,26 +5,25 @@ from __future__ import annotations
 import logging
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coattail.arrays import Ragged, TopK
 from coattail.errors import DataError, ModelError
+from coattail.models.deep.batching import Batch, check_tokens
+from coattail.models.deep.fit_data import FitData
+from coattail.models.deep.training.loop import Run
 from coattail.models.deep.transfer import prototypes
 from coattail.models.deep.transfer.encoder_model import (
     SAMPLES,
     TUNING,
-    Course,
     EncoderModel,
-    Held,
-    Log,
+    Learned,
+    Lesson,
     as_it_is,
-    check_ids,
     ranked,
 )
-from coattail.models.deep.transfer.encoder_net import Texts
 from coattail.models.deep.transfer.transfer_params import HttnParams
 
 log_ = logging.getLogger("coattail")
@@ -60,7 +59,7 @@ class Httn(EncoderModel):
             raise ModelError("a joint model has no transfer to add labels with; use model: httn")
         if tokens.n == 0:
             raise DataError(f"label {name!r} comes without a text; wanted at least one")
-        check_ids(tokens, self.net_.vocabulary_size)
+        check_tokens(tokens, self.net_.vocabulary_size, f"texts of label {name!r}")
         sample = prototypes.Sample(np.array([0, tokens.n]), np.arange(tokens.n))
         row = self._rows_of(prototypes.prototypes(self._vectors(tokens), sample))
         new = torch.from_numpy(row.astype(np.float32)).to(self.device_)
@@ -68,18 +67,19 @@ class Httn(EncoderModel):
         self.label_names_ = [*self.label_names_, name]
         return len(self.label_names_) - 1
 
-    def _learn(self, tokens: Ragged, Y: sp.csr_matrix, valid: Held | None, log: Log | None) -> None:
-        head, tail = prototypes.split_labels(Y, self.params)
+    def _teach(self, data: FitData[Ragged], run: Run) -> None:
+        head, tail = prototypes.split_labels(data.Y, self.params)
         # Imprinting puts prototypes beside rows, so these have unit length too.
         unit_rows = self.params.model == "imprinting"
-        rows = self._learn_rows(tokens, Y, head, valid, log, "head classifier", unit_rows=unit_rows)
-        self._transfer(tokens, Y, head, tail, rows)
+        rows = self._learn_rows(data, head, run, "head classifier", unit_rows=unit_rows)
+        self._transfer(data, head, tail, rows, run)
         if self.params.finetune and len(tail) and self.params.model == "httn":
-            self._finetune(tokens, Y)
+            self._finetune(data, run)
             # The encoder has moved: a label that is added later needs prototypes from where it is.
-            self._learn_from_heads(self._vectors(tokens), self.M_[0, head].cpu().numpy())
+            vectors = self._kept_vectors(data.inputs, run, "tuned-vectors")
+            self._learn_from_heads(vectors, self.M_[0, head].cpu().numpy(), run, "tuned-transfer")
 
-    def _rank(self, texts: Texts, k: int) -> TopK:
+    def _rank(self, texts: Batch, k: int) -> TopK:
         logits = torch.einsum("bd,gld->bgl", self.net_(texts), self.M_) + self.net_.offset
         scores = torch.sigmoid(logits).mean(dim=1)
         return ranked(torch.nan_to_num(scores, nan=-1.0), None, k)
@@ -95,18 +95,17 @@ class Httn(EncoderModel):
     # --- stages 2 and 3: prototypes and rows of tail labels --------------------------------------
 
     def _transfer(
-        self, tokens: Ragged, Y: sp.csr_matrix, head: NDArray, tail: NDArray, rows: Tensor
+        self, data: FitData[Ragged], head: NDArray, tail: NDArray, rows: Tensor, run: Run
     ) -> None:
-        p = self.params
-        nothing = (p.ensemble, Y.shape[1], p.dim)
-        M = np.full(nothing, np.nan, np.float32)
+        p, Y = self.params, data.Y
+        M = np.full((p.ensemble, Y.shape[1], p.dim), np.nan, np.float32)
         M[:, head] = rows.cpu().numpy()
         self.W_, self.heads_ = np.zeros((0, 0)), np.zeros((0, 0, 0), np.float32)
         if p.model != "joint":
-            vectors = self._vectors(tokens)
+            vectors = self._kept_vectors(data.inputs, run, "vectors")
             rng = np.random.default_rng([p.seed, SAMPLES])
             self.head_samples_ = [prototypes.sample_texts(Y, head, p.t, rng) for _ in range(p.sets)]
-            self._learn_from_heads(vectors, M[0, head])
+            self._learn_from_heads(vectors, M[0, head], run, "transfer")
             self.tail_samples_ = [
                 prototypes.sample_texts(Y, tail, p.t, rng) for _ in range(p.ensemble)
             ]
@@ -114,12 +113,19 @@ class Httn(EncoderModel):
                 member[tail] = self._rows_of(prototypes.prototypes(vectors, sample))
         self.M_ = torch.from_numpy(M).to(self.device_)
 
-    def _learn_from_heads(self, vectors: NDArray[np.float32], rows: NDArray[np.float32]) -> None:
+    def _learn_from_heads(
+        self, vectors: NDArray[np.float32], rows: NDArray[np.float32], run: Run, part: str
+    ) -> None:
         """Prototypes of head labels, and what turns them into their classifier rows."""
-        samples = self.head_samples_
-        heads = np.stack([prototypes.prototypes(vectors, sample) for sample in samples])
-        self.heads_ = heads.astype(np.float32)
-        self.W_ = self._learn_transfer(heads, rows.astype(np.float64))
+
+        def compute() -> dict[str, NDArray]:
+            samples = self.head_samples_
+            heads = np.stack([prototypes.prototypes(vectors, sample) for sample in samples])
+            W = self._learn_transfer(heads, rows.astype(np.float64))
+            return {"heads": heads.astype(np.float32), "W": W}
+
+        found = run.checkpoint.arrays(part, compute)
+        self.heads_, self.W_ = found["heads"], found["W"]
 
     def _learn_transfer(self, heads: NDArray, rows: NDArray) -> NDArray[np.float64]:
         if self.params.model == "imprinting":
@@ -135,21 +141,22 @@ class Httn(EncoderModel):
         heads = self.heads_.astype(np.float64)
         return prototypes.tail_rows(vectors, heads, self.W_, self.params)
 
-    def _finetune(self, tokens: Ragged, Y: sp.csr_matrix) -> None:
+    def _finetune(self, data: FitData[Ragged], run: Run) -> None:
         """Everything, on the sampled tail texts with all their labels."""
         p = self.params
         texts = np.unique(self.tail_samples_[0].rows)
         seen = np.flatnonzero(~torch.isnan(self.M_[0, :, 0]).cpu().numpy())
         rows = nn.Parameter(self.M_[0, seen].clone())
-        course = Course(
+        lesson = Lesson(
             "fine-tuning",
-            tokens.take(texts),
+            "fine-tuning",
+            Learned(self.net_, [rows]),
+            data.inputs.take(texts),
+            self._classify(data.Y[texts][:, seen].tocsr(), data.propensity, as_it_is),
             p.finetune_epochs,
-            self._classify(Y[texts][:, seen].tocsr(), rows, as_it_is),
-            [rows],
             torch.Generator().manual_seed(p.seed + 1),
-            np.random.default_rng([p.seed, TUNING]),
+            [p.seed, TUNING],
             lr=p.finetune_lr,
         )
-        self._run(course)
+        self._train(lesson, run)
         self.M_[0, seen] = rows.detach()

@@ -1,4 +1,4 @@
-"""OLTR: a memory of label centroids lends features of frequent labels to texts of rare ones."""
+"""OLTR: a memory of label centroids adds features of frequent labels to texts of rare ones."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize, relu
 
 from coattail.arrays import Ragged, TopK
+from coattail.models.deep.batching import Batch, dense_targets
+from coattail.models.deep.fit_data import FitData
+from coattail.models.deep.training.loop import Run
 from coattail.models.deep.transfer.encoder_model import (
     ORDER,
-    Course,
+    Chance,
     EncoderModel,
-    Held,
-    Log,
+    Learned,
+    Lesson,
+    Loss,
     ranked,
 )
-from coattail.models.deep.transfer.encoder_net import Texts, fill
+from coattail.models.deep.transfer.encoder_net import fill
 from coattail.models.deep.transfer.transfer_params import OltrParams
 
 # A text that is a label's only one lies on its centroid: its reach would be infinite.
@@ -80,45 +84,51 @@ class Oltr(EncoderModel):
 
     params: OltrParams
 
-    def _learn(self, tokens: Ragged, Y: sp.csr_matrix, valid: Held | None, log: Log | None) -> None:
+    def _teach(self, data: FitData[Ragged], run: Run) -> None:
         p = self.params
-        self.seen_ = np.flatnonzero(np.diff(sp.csc_matrix(Y).indptr)).astype(np.int64)
-        self._learn_rows(tokens, Y, self.seen_, valid, log, "direct features")
-        cut = Y[:, self.seen_].tocsr()
+        self.seen_ = np.flatnonzero(np.diff(sp.csc_matrix(data.Y).indptr)).astype(np.int64)
+        self._learn_rows(data, self.seen_, run, "direct features")
+        cut = data.Y[:, self.seen_].tocsr()
         labelled = np.flatnonzero(np.diff(cut.indptr))
         odds = cut.nnz / max(cut.shape[0] * cut.shape[1] - cut.nnz, 1)
-        centroids = torch.from_numpy(centroids_of(self._vectors(tokens), cut)).to(self.device_)
+        vectors = self._kept_vectors(data.inputs, run, "vectors")
+        centroids = torch.from_numpy(centroids_of(vectors, cut)).to(self.device_)
         self.memory_ = Memory(p, centroids, float(np.log(odds))).to(self.device_)
-        some, weights = cut[labelled], self._positive_weights(cut[labelled])
 
-        def step(texts: Texts, generator: torch.Generator, epoch: int) -> Tensor:
-            direct = self.net_.unit_vectors(texts, generator)
-            truth = self._truth(some, texts.rows)
-            logits = self.memory_(direct)
-            loss = binary_cross_entropy_with_logits(logits, truth, pos_weight=weights)
-            return loss + p.memory_loss * self.memory_.pull(direct, truth)
-
-        def rank(texts: Texts, k: int) -> TopK:
+        def rank(texts: Batch, k: int) -> TopK:
             return ranked(self._scores(texts), None, k)
 
-        held = self._held_out(valid, self.seen_)
-        course = Course(
+        lesson = Lesson(
             "memory",
-            tokens.take(labelled),
+            "memory",
+            Learned(self.net_, top=self.memory_),
+            data.inputs.take(labelled),
+            self._remember(cut[labelled], data.propensity),
             p.memory_epochs,
-            step,
-            list(self.memory_.parameters()),
             torch.Generator().manual_seed(p.seed + 2),
-            np.random.default_rng([p.seed, ORDER, 1]),
-            None if held is None else lambda: self._ndcg(held, rank),
-            first=p.epochs,
+            [p.seed, ORDER, 1],
+            self._judge(data.valid, self.seen_, rank),
         )
-        self._run(course, log)
+        self._train(lesson, run)
 
-    def _scores(self, texts: Texts) -> Tensor:
+    def _remember(self, Y: sp.csr_matrix, propensity: tuple[float, float]) -> Loss:
+        """Cross-entropy of the memory's logits, plus the pull on its centroids."""
+        weights = self._positive_weights(Y, propensity)
+
+        def loss(part: Learned, texts: Batch, chance: Chance, epoch: int) -> Tensor:
+            memory = part.top
+            assert isinstance(memory, Memory)
+            direct = part.net.unit_vectors(texts, chance.dropout)
+            truth = dense_targets(Y, texts.rows, self.device_)
+            entropy = binary_cross_entropy_with_logits(memory(direct), truth, pos_weight=weights)
+            return entropy + self.params.memory_loss * memory.pull(direct, truth)
+
+        return loss
+
+    def _scores(self, texts: Batch) -> Tensor:
         return torch.sigmoid(self.memory_(self.net_.unit_vectors(texts)))
 
-    def _rank(self, texts: Texts, k: int) -> TopK:
+    def _rank(self, texts: Batch, k: int) -> TopK:
         return ranked(self._scores(texts), self.seen_, k)
 
     def _tensors(self) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""HTTN without the network: prototypes, the transfer from prototypes to classifiers, attention.
+"""The arithmetic of HTTN: prototypes, the matrix that turns them into classifiers, attention.
 
 A head label has many texts, so its classifier (a row of M) can be learned. A label's prototype is
 the mean of a few of its texts' vectors. A matrix W learned on head labels turns a prototype into a
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 class Sample(NamedTuple):
-    """Some texts of several labels; those of the j-th are ``rows[indptr[j]:indptr[j + 1]]``."""
+    """Texts drawn for some labels: those of label j are ``rows[indptr[j]:indptr[j + 1]]``."""
 
     indptr: NDArray[np.int64]
     rows: NDArray[np.int64]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from coattail.config import parse
-from coattail.errors import ModelError
 from coattail.models.deep.transfer.bbn import Bbn
 from coattail.models.deep.transfer.dxml import Dxml
-from coattail.models.deep.transfer.encoder_model import EncoderModel
+from coattail.models.deep.transfer.encoder_model import EncoderModel, params_of, read_facts
 from coattail.models.deep.transfer.httn import Httn
 from coattail.models.deep.transfer.ltmcp import Ltmcp
 from coattail.models.deep.transfer.oltr import Oltr
@@ -20,7 +17,6 @@ from coattail.models.deep.transfer.transfer_params import (
     HttnParams,
     LtmcpParams,
     OltrParams,
-    TransferParams,
 )
 
 MODELS: dict[type[EncoderParams], type[EncoderModel]] = {
@@ -39,12 +35,5 @@ def build(params: EncoderParams) -> EncoderModel:
 
 def load(folder: str | Path, device: str = "cpu") -> EncoderModel:
     """A saved model, on ``device`` (whatever it was trained on)."""
-    path = Path(folder) / "params.json"
-    try:
-        content = json.loads(path.read_text())["params"]
-    except FileNotFoundError:
-        raise ModelError(f"{path} is missing; {folder} is no transfer model") from None
-    except (KeyError, ValueError) as error:
-        raise ModelError(f"{path} does not describe a transfer model: {error}") from None
-    params: EncoderParams = parse(content, TransferParams, str(path))
+    params = params_of(read_facts(folder)["params"], folder)
     return MODELS[type(params)].load(folder, device)

@@ -35,9 +35,18 @@ class EncoderParams(Params):
         "none", description="weights of positives: none, propensity (PW), class-balanced (PW-cb)"
     )
     beta: float = Field(0.9, ge=0.0, lt=1.0, description="beta of PW-cb")
+    patience: int = Field(
+        0, ge=0, description="stop after more epochs than this without progress; 0: never"
+    )
+    pieces: int = Field(
+        1,
+        ge=1,
+        description="parts of a batch that CPU threads or processes compute side by side; it "
+        "changes the order of sums and, with dropout, what is dropped",
+    )
     valid_texts: int = Field(1000, ge=1, description="validation texts, drawn at random")
     predict_batch: int = Field(128, ge=1, description="texts per step when predicting")
-    seed: int = Field(0, ge=0, description="of weights, order, samples")
+    seed: int = Field(0, ge=0, description="seed of weights, order and samples")
 
 
 class HeadTailParams(EncoderParams):
@@ -89,13 +98,13 @@ class HttnParams(HeadTailParams):
 class BbnParams(EncoderParams):
     """Bilateral branches (Zhou et al. 2020): texts as they come, and texts of rare labels."""
 
-    model: Literal["bbn"]
+    model: Literal["bbn"] = Field(description="bilateral branches")
 
 
 class OltrParams(EncoderParams):
     """Open long-tailed recognition (Liu et al. 2019): a memory of what labels look like."""
 
-    model: Literal["oltr"]
+    model: Literal["oltr"] = Field(description="open long-tailed recognition")
     memory_epochs: int = Field(4, ge=1, description="passes with the memory, after epochs without")
     memory_loss: float = Field(
         0.01, ge=0.0, description="weight of the loss that draws texts to their labels' centroids"
@@ -112,14 +121,14 @@ class OltrParams(EncoderParams):
 class LtmcpParams(HeadTailParams):
     """Two kinds of classifiers (Yuan et al. 2019): a network for the head, words for the tail."""
 
-    model: Literal["ltmcp"]
+    model: Literal["ltmcp"] = Field(description="two kinds of classifiers")
     C: float = Field(16.0, gt=0.0, description="weight of the loss in the tail's linear models")
 
 
 class DxmlParams(EncoderParams):
     """Deep extreme multi-label learning (Zhang et al. 2018): texts placed in a label graph."""
 
-    model: Literal["dxml"]
+    model: Literal["dxml"] = Field(description="label graph")
     walks: int = Field(10, ge=1, description="random walks from every label")
     walk_length: int = Field(40, ge=2, description="labels on a walk")
     window: int = Field(5, ge=1, description="steps within which two labels count as together")
