@@ -13,14 +13,14 @@ from coattail.errors import DataError
 from coattail.evaluation.metrics import CHANGES
 from coattail.studies import figures, resolve
 from coattail.studies.figures import Draws, Figure
-from coattail.studies.kept import Kept, Ran
+from coattail.studies.kept import KeptRows, Ran
 from coattail.studies.outcome import Found, RowFound, StudyOutcome, StudyRan, pair
 from coattail.studies.resolve import Sources
 from coattail.studies.study_params import StudyParams
 
 
 def assemble(
-    label: str, study: StudyParams, sources: Sources, kept: Kept, commit: str
+    label: str, study: StudyParams, sources: Sources, kept: KeptRows, commit: str
 ) -> StudyOutcome:
     """All that is finished under today's params; a row without all its seeds is missing."""
     done = _done(study, sources, kept)
@@ -63,7 +63,7 @@ def assemble(
     return StudyOutcome(label, found, StudyRan(commit, processor.name(), seconds))
 
 
-def _done(study: StudyParams, sources: Sources, kept: Kept) -> dict[str, list[Ran]]:
+def _done(study: StudyParams, sources: Sources, kept: KeptRows) -> dict[str, list[Ran]]:
     found: dict[str, list[Ran]] = {}
     for row in study.rows:
         runs = []
@@ -81,7 +81,7 @@ class _Table:
     """Every figure of every finished row in all draws."""
 
     study: StudyParams
-    kept: Kept
+    kept: KeptRows
     rows: Sequence[str]
     draws: dict[str, Draws] = field(default_factory=dict)
     seeds: dict[str, dict[str, list[float]]] = field(default_factory=dict)

@@ -43,7 +43,7 @@ class Ran:
     cpu_seconds: float | None
 
 
-class Kept:
+class KeptRows:
     """A folder with two files per row and seed: the facts, and the figures' parts per text."""
 
     def __init__(self, folder: Path) -> None:

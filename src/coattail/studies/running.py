@@ -41,7 +41,7 @@ class Runner:
         facts = {"title": study.title, "paper": study.paper, "seeds": list(study.seeds)}
         self.runs = StudyRuns(self.label, sources.dataset, facts)
         self.work = Work(self.label, self.runs.environment)
-        self.kept = kept.Kept(self.work.folder / "rows")
+        self.kept = kept.KeptRows(self.work.folder / "rows")
 
     def run(self, rows: Sequence[str]) -> tuple[StudyOutcome, list[str]]:
         """Run rows; the outcome of all that is there, and what failed."""
