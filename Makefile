@@ -5,6 +5,8 @@ PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := true
+# Where it is set, every stage and test would compile the libraries that it imports once more.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup repro status test bits check format docs hooks ui team-server bench clean
 

@@ -101,13 +101,13 @@ def compute(folder: Path, threads: int) -> None:
     import stages  # noqa: F401  (settles the processor, before numpy is imported)
     from coattail import tracking
     from coattail.config import read_yaml
-    from coattail.pipeline import candidates, runner
+    from coattail.pipeline import candidates, registry, runner
 
     tracking.stage = unrecorded
     runner.limit_threads(threads)
     params = read_yaml("params.yaml")
-    for name in (*PLAIN, *candidates.VARIANTS):
-        for variant in params[name] if name in candidates.VARIANTS else [None]:
+    for name in (*PLAIN, *registry.VARIANTS):
+        for variant in params[name] if name in registry.VARIANTS else [None]:
             start = time.process_time()
             run_stage(name, variant)
             print(f"{name} {variant or ''} {time.process_time() - start:.1f} s", file=sys.stderr)

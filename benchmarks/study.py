@@ -102,16 +102,14 @@ def run(clone: Path, studied: str, seed: int, target: Path) -> None:
 
     A variant with a seed of its own stays different from its siblings.
     """
-    from coattail.config import parse
-    from coattail.pipeline import schema
-    from coattail.pipeline.candidates import VARIANTS
+    from coattail.pipeline import registry
 
     yaml = YAML()
     content = yaml.load(studied)
-    for stage in VARIANTS:
+    for stage in registry.VARIANTS:
         for name, section in (content[stage] or {}).items():
             plain = json.loads(json.dumps(section))
-            if hasattr(parse(plain, schema.SECTIONS[stage], f"{stage}.{name}"), "seed"):
+            if hasattr(registry.parsed(stage, plain, f"{stage}.{name}"), "seed"):
                 section["seed"] = seed + 100 * section.get("seed", 0)
     yaml.dump(content, clone / "params.yaml")
     command(clone, "dvc", "repro", "evaluate")

@@ -27,7 +27,8 @@ from trust_floors import Pool
 
 from coattail.arrays import TopK
 from coattail.config import read_yaml
-from coattail.data.features import Features, Split
+from coattail.data.features import Features
+from coattail.data.stored import Split
 from coattail.evaluation import metrics
 from coattail.labels.frequency import counts
 from coattail.models.ranking.ensemble import Ensemble

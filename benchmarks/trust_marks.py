@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from coattail.arrays import TopK
 from coattail.config import load
-from coattail.data.features import Features, Split
+from coattail.data.features import Features
+from coattail.data.stored import Split
 from coattail.evaluation import bootstrap, champion, metrics, simultaneous, statements
 from coattail.evaluation.metrics import Ratio
 from coattail.evaluation.scoring import EvaluateParams, Evaluation

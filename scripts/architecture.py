@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from coattail.config import read_yaml  # noqa: E402
-from coattail.pipeline import code_digest  # noqa: E402
+from coattail.pipeline import code_digest, model_digest, registry  # noqa: E402
 
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 CODE = ROOT / "src" / "coattail"
@@ -137,6 +137,8 @@ def paths(entry: dict, kind: str) -> list[str]:
     ]
 
 
+# What the stage `code` writes, many files of a kind.
+DIGESTS = ("data/code/<stage>.txt", "data/code/models/<model>.txt")
 RESULTS = ("data/runs", "data/evaluate.json")
 """What every stage leaves beside its outputs; the page says so once."""
 ASIDE = (*RESULTS, "data/code", "conf", "requirements", "src", "stages")
@@ -185,6 +187,13 @@ def reach_table() -> str:
             continue
         for module in code_digest.reached(ROOT / "stages" / f"{stage}.py")[0]:
             found.setdefault(module, []).append(stage)
+    for module in set().union(*(model_digest.reached(kind)[0] for kind in registry.built_in())):
+        found.setdefault(module, [])
+    for module, names in found.items():
+        kinds = [k.name for k in registry.built_in() if module in model_digest.reached(k)[0]]
+        if kinds and not set(registry.CHOOSING) <= set(names):
+            several = len(kinds) == len(registry.built_in())
+            names.append("all models" if several else f"model {', '.join(kinds)}")
     grouped: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for module, names in sorted(found.items()):
         if code_digest.modules()[module].stem != "__init__":

@@ -188,7 +188,7 @@ def stage_section(name: str, entry: dict[str, Any]) -> str:
     read = [one for one in architecture.paths(entry, "deps") if not one.startswith("data/code/")]
     wrote = [*architecture.paths(entry, "outs"), *architecture.paths(entry, "metrics")]
     wrote = [one for one in wrote if not one.startswith(architecture.RESULTS)]
-    wrote = ["data/code/<stage>.txt"] if name == "code" else wrote
+    wrote = list(architecture.DIGESTS) if name == "code" else wrote
     given = [str(one).replace("${key}", "<v>") for one in entry.get("params", [])]
     rows = [("command", f"`{entry['cmd'].replace('${key}', '<v>')}`")]
     for title, names in (("params", given), ("reads", read), ("writes", wrote)):

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from coattail.pipeline import schema
-from coattail.pipeline.candidates import VARIANTS
+from coattail.models.kinds import imported
+from coattail.pipeline import registry
 from coattail.pipeline.runner import RunSettings
 
 
@@ -28,7 +28,7 @@ def pages() -> dict[str, str]:
 
 def sections() -> dict[str, Any]:
     """Section of params.yaml -> its params: a class, or a union of one class per model."""
-    return schema.SECTIONS
+    return {one.name: imported(one.params, one.name) for one in registry.SECTIONS}
 
 
 def params_page() -> str:
@@ -55,13 +55,13 @@ def doing(name: str) -> str:
 
 
 def how_many(name: str) -> str:
-    return "one" if name not in (*VARIANTS, "take_in") else "any number, each with a name"
+    return "any number, each with a name" if registry.stage(name).named else "one"
 
 
 def section_page(name: str, type_: Any) -> str:
     """The page of one section: what all its models share first, then each model."""
     found = classes(type_)
-    entries = f" Every entry under `{name}` has a name of its own." * (name in VARIANTS)
+    entries = f" Every entry under `{name}` has a name of its own." * registry.stage(name).named
     parts = [f"{MADE}\n# params.yaml: {name}\n\n{wrapped(doing(name) + entries)}\n"]
     if len(found) == 1:
         parts.append(fields_table(found[0], list(found[0].model_fields)))

@@ -38,10 +38,13 @@ wait "$half" || fail "the packages of requirements.lock could not be installed"
 # With its own dependencies: torch's GPU builds bring libraries that the lock cannot name.
 install --constraint requirements.lock "$(grep '^torch==' requirements.lock)"
 install --no-deps --no-build-isolation --editable .
-# Bytecode of what the pipeline opens, rather than of 40,000 files; what is opened later follows by itself.
-"$VENV/bin/python" -c 'import torch, torch.nn.functional, scipy.stats, numba, matplotlib.figure' &
+# Bytecode of what the pipeline opens, rather than of 40,000 files; what is opened later follows by itself. Also where
+# PYTHONDONTWRITEBYTECODE is set, as images often do: each command would compile torch, numba and MLflow for itself.
+unset PYTHONDONTWRITEBYTECODE
+"$VENV/bin/python" -m compileall -q src stages
+"$VENV/bin/python" -c 'import torch, torch.nn.functional, safetensors.torch, scipy.stats, matplotlib.backends.backend_agg, numba; numba.njit(lambda x: x)(1)' &
 half=$!
-"$VENV/bin/python" -c 'import dvc.cli, dvc.repo, dvc.commands.repro, mlflow.pyfunc, mlflow.store.tracking.sqlalchemy_store'
+"$VENV/bin/python" -c 'import dvc.cli, dvc.repo, dvc.commands.repro, networkx, git, dulwich.repo, mlflow.pyfunc, mlflow.store.tracking.sqlalchemy_store'
 wait "$half"
 rm -f "$VENV"/.coattail-*
 touch "$stamp"

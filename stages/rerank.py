@@ -4,7 +4,8 @@ import logging
 
 from coattail import tracking
 from coattail.arrays import TopK
-from coattail.data.features import Features, Split
+from coattail.data.features import Features
+from coattail.data.stored import Split
 from coattail.models.ranking.rerank import Reranker
 from coattail.models.ranking.trade_off import RerankParams
 from coattail.pipeline import runner

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from coattail import tracking
+from coattail.arrays import DEPTH
 from coattail.data.features import Features
 from coattail.labels import tree
 from coattail.models.deep import deep_models
-from coattail.models.deep.deep_params import DeepParams
 from coattail.models.deep.device import resolve
 from coattail.models.deep.fit_data import FitData, Log, RunContext
 from coattail.models.deep.training import checkpoint, curve, processes
@@ -15,7 +15,7 @@ from coattail.pipeline import runner
 
 
 def main(variant: str) -> None:
-    params = runner.section("train_deep", variant, DeepParams)
+    params = runner.section("train_deep", variant)
     if processes.launch("stages.train_deep", variant):
         return
     wanted = runner.settings()
@@ -33,7 +33,7 @@ def main(variant: str) -> None:
         model = train(params, variant, device, wanted.threads, run.log)
         model.save(f"data/models/{variant}")
         for split in ("valid", "test"):
-            top = model.predict(features.inputs(model.reads, split), 100)
+            top = model.predict(features.inputs(model.reads, split), DEPTH)
             top.save(f"data/ranked/{variant}/{split}.npz")
         curve.write(f"plots/training/{variant}.csv", run.computed)
         checkpoint.forget(partial(variant))

@@ -1,20 +1,20 @@
 """Transfer head classifiers to the tail.  data/features -> data/models/<v>, data/ranked/<v>"""
 
 from pathlib import Path
+from typing import Any
 
 from coattail import tracking
+from coattail.arrays import DEPTH
 from coattail.data.features import Features
 from coattail.models.deep.device import resolve
 from coattail.models.deep.fit_data import FitData, Log, RunContext
 from coattail.models.deep.training import checkpoint, curve, processes
-from coattail.models.deep.transfer.encoder_model import EncoderModel
 from coattail.models.deep.transfer.transfer_models import build
-from coattail.models.deep.transfer.transfer_params import EncoderParams, TransferParams
 from coattail.pipeline import runner
 
 
 def main(variant: str) -> None:
-    params: EncoderParams = runner.section("transfer", variant, TransferParams)
+    params = runner.section("transfer", variant)
     if processes.launch("stages.transfer", variant, most=params.pieces):
         return
     wanted = runner.settings()
@@ -31,15 +31,13 @@ def main(variant: str) -> None:
         model = train(params, variant, device, wanted.threads, run.log)
         model.save(f"data/models/{variant}")
         for split in ("valid", "test"):
-            top = model.predict(features.tokens(split), 100)
+            top = model.predict(features.tokens(split), DEPTH)
             top.save(f"data/ranked/{variant}/{split}.npz")
         curve.write(f"plots/training/{variant}.csv", run.computed)
         checkpoint.forget(partial(variant))
 
 
-def train(
-    params: EncoderParams, variant: str, device: str, threads: int, log: Log | None
-) -> EncoderModel:
+def train(params: Any, variant: str, device: str, threads: int, log: Log | None) -> Any:
     features = Features("data/features")
     data = FitData(
         features.tokens("train"),

@@ -17,6 +17,8 @@ from coattail.errors import DataError
 from coattail.files import atomic_file
 
 Kind = Literal["probability", "margin", "score"]
+DEPTH = 100
+"""Labels that pipeline and tagger rank of every text, for what reranks and averages them."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,14 @@ def topk_of_csr(S: sp.csr_matrix, k: int, kind: Kind = "probability") -> TopK:
     labels[rows[keep], rank[keep]] = S.indices[order][keep]
     scores[rows[keep], rank[keep]] = S.data[order][keep]
     return TopK(labels, scores, kind)
+
+
+def hinge_probability(margins: NDArray) -> NDArray[Any]:
+    """``exp(-max(0, 1 - s)^2)``: what a margin of a squared hinge says, in the floats it came in.
+
+    Flat above 1; of labels there the order is lost.
+    """
+    return np.exp(-np.square(np.maximum(0, 1 - np.asarray(margins))))
 
 
 # --- sparse matrices -----------------------------------------------------------------------------

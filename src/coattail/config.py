@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
+from collections.abc import Hashable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from coattail.errors import ConfigError
 
@@ -24,6 +25,63 @@ class Params(BaseModel):
 T = TypeVar("T")
 
 
+# --- YAML ----------------------------------------------------------------------------------------
+
+# Plain words as YAML 1.2 has them, and so DVC: 1e-3 is a number, 012 is twelve, yes is a word.
+_PLAIN = {
+    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": (
+        r"[-+]?(?:0b[01][01_]*|0o[0-7][0-7_]*|0x[0-9a-fA-F][0-9a-fA-F_]*|_*[0-9][0-9_]*)",
+        "-+0123456789",
+    ),
+    "float": (
+        r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+"
+        r"|\.[0-9_]*[0-9][0-9_]*(?:[eE][-+][0-9]+)?|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)",
+        "-+0123456789.",
+    ),
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "merge": (r"<<", "<"),
+    "timestamp": (r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "0123456789"),
+}
+
+
+class _Reader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Plain Python values; a key that stands twice in a mapping is a mistake."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            name = None if key.tag.endswith(":merge") else self.construct_object(key, deep=True)
+            if isinstance(name, Hashable) and name is not None:
+                if name in seen:
+                    raise yaml.constructor.ConstructorError(
+                        "in a mapping", node.start_mark, f"{name!r} stands twice", key.start_mark
+                    )
+                seen.add(name)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+    def _whole(self, node: Any) -> int:
+        digits = self.construct_scalar(node).replace("_", "")
+        return int(digits, 10 if digits.lstrip("+-").isdigit() else 0)
+
+
+class _Writer(yaml.SafeDumper):
+    """Quotes what `_Reader` and DVC would not read as a string."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+
+_Reader.add_constructor("tag:yaml.org,2002:int", _Reader._whole)
+for _name, (_pattern, _first) in _PLAIN.items():
+    for _class in (_Reader, _Writer):
+        _class.add_implicit_resolver(
+            f"tag:yaml.org,2002:{_name}", re.compile(f"(?:{_pattern})$"), list(_first)
+        )
+
+
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """A YAML mapping as plain Python values."""
     path = Path(path)
@@ -37,13 +95,26 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 def parse_yaml(text: str, path: Path) -> dict[str, Any]:
     """The text of ``path``, or a mapping out of it, as plain Python values."""
-    try:
-        content = YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+    content = yaml_value(text, str(path))
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: wanted a mapping of sections, got {type(content).__name__}")
     return content
+
+
+def yaml_value(text: str, where: str) -> Any:
+    """YAML that may be anything as plain Python values."""
+    try:
+        return yaml.load(text, _Reader)
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{where} is not valid YAML: {error}") from None
+
+
+def yaml_text(content: Any) -> str:
+    """Plain Python values as YAML, keys in their order."""
+    return str(yaml.dump(content, Dumper=_Writer, sort_keys=False))
+
+
+# --- sections ------------------------------------------------------------------------------------
 
 
 def load(section: str, model: type[T] | Any, path: str | Path = PARAMS) -> T:

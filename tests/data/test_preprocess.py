@@ -15,9 +15,10 @@ from coattail.config import parse
 from coattail.data import text
 from coattail.data.corpus import PreprocessParams, validation_rows
 from coattail.data.demo_corpus import DemoParams, generate
-from coattail.data.features import SPLITS, Features
+from coattail.data.features import Features
 from coattail.data.formats.xmc import read_xmc
 from coattail.data.preprocess import prepare
+from coattail.data.stored import SPLITS
 from coattail.errors import ConfigError, DataError
 from coattail.labels.frequency import bands, inverse_propensity
 
@@ -113,7 +114,7 @@ def test_words_of_titles_are_terms_of_their_own(tmp_path):
     f = Features(tmp_path / "out")
     assert f.words == ["red", "blue", "fish", "sea", "title:fish", "title:red"]
     three, two = np.log(5 / 4) + 1, np.log(5 / 3) + 1
-    assert f.idf == pytest.approx([three, two, two, two, 3 * two, 3 * two])
+    assert f.vectorizer.idf == pytest.approx([three, two, two, two, 3 * two, 3 * two])
     row = np.array([three, two * (1 + np.log(2)), two, two, 3 * two, 3 * two])
     assert f.X("train").toarray()[0] == pytest.approx(row / np.linalg.norm(row), abs=1e-6)
     assert f.X("train").toarray()[1, 5] == 0  # red stands below the title

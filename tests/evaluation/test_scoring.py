@@ -27,6 +27,7 @@ from coattail.evaluation.scoring import (
     evaluate,
     front,
 )
+from coattail.evaluation.second_ranking import reorder_top5
 from coattail.labels import frequency
 
 N_LABELS = 24
@@ -482,3 +483,30 @@ def test_params_do_not_load_numba_or_torch() -> None:
         "sys.exit(bool({'numba', 'torch'} & {*sys.modules}))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- the second ranking --------------------------------------------------------------------------
+
+
+def test_the_second_ranking_adds_figures_and_changes_no_other(
+    evaluation: Evaluation, candidates: dict[str, dict[str, TopK]], features: Features
+) -> None:
+    order = {s: TopK(top.labels, top.scores, "score") for s, top in candidates["weak"].items()}
+    more = candidates | {"order": order}
+    shown = evaluate(more, features, FEW.model_copy(update={"second_ranking": True}))
+    assert not any(name.startswith("reordered") for name in evaluation.metrics["weak"])
+    k, q, Y = max(FEW.ks), features.inverse_propensity, features.Y("test")
+    for name in candidates:
+        found = dict(shown.metrics[name])
+        moved = reorder_top5(candidates[name]["test"], q, 0.5, k)
+        for m in ("psp", "psndcg"):
+            for i in FEW.ks:
+                wanted = metrics.ranked(moved, Y, m, i, q)
+                assert found.pop(f"reordered_{m}_at_{i}") == pytest.approx(wanted)
+        assert found == pytest.approx(evaluation.metrics[name], nan_ok=True)
+    assert shown.metrics["weak"][f"reordered_psp_at_{k}"] == pytest.approx(
+        evaluation.metrics["weak"][f"psp_at_{k}"]
+    ), "the same labels, in another order"
+    assert math.isnan(shown.metrics["order"][f"reordered_psp_at_{k}"])
+    assert evaluation.summary["ks"] == shown.summary["ks"]
+    assert "second_ranking" not in evaluation.summary

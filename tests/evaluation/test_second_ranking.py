@@ -7,7 +7,7 @@ import numpy as np
 from coattail.arrays import TopK, best_first
 from coattail.evaluation.metrics import judge
 from coattail.evaluation.second_ranking import reorder_top5
-from tests.model_contract import separable
+from coattail.testing.model_contract import separable
 
 
 def ranking(labels, scores):

@@ -84,19 +84,3 @@ def test_frequency_bins_have_the_edges_and_names_of_the_tables():
     assert frequency.frequency_bin(counts).tolist() == [
         0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8,
     ]  # fmt: skip
-
-
-def test_pw_weights_are_two_q_minus_one():
-    assert frequency.pw_weights([1.0, 2.5]).tolist() == [1.0, 4.0]
-
-
-def test_pwcb_weights_by_hand():
-    # beta = 1/2: factor (1/2) / (1 - 2^-n) is 1 for n = 1, 2/3 for n = 2.
-    weights = frequency.pwcb_weights([7.0, 3.0, 2.0], [0, 1, 2], beta=0.5)
-    assert weights == pytest.approx([1.0, 5.0, 3.0 * 2 / 3])
-
-
-def test_pwcb_weights_have_the_values_of_the_paper_on_eurlex():
-    n = np.array([1, 2, 5, 10, 20, 100, 1000])
-    weights = frequency.pwcb_weights(frequency.inverse_propensity(n, 15_539), n)
-    assert weights == pytest.approx([18.3, 8.1, 2.7, 1.3, 0.72, 0.33, 0.16], rel=0.03)

@@ -24,6 +24,8 @@ from coattail.data.features import Features
 from coattail.errors import DataError
 from coattail.evaluation import metrics, statements
 from coattail.evaluation.statements import title
+from coattail.models.deep import deep_models
+from coattail.pipeline import registry
 from coattail.pipeline.candidates import candidates
 from coattail.pipeline.result_params import ReportParams
 from coattail.report import page, terminal
@@ -36,6 +38,7 @@ from coattail.report.numbers import numbers, plain, script_json
 from coattail.tracking import executions
 from coattail.tracking.record import RunRecord
 from tests.reportable import HOSTILE_LABEL, HOSTILE_TEXT, shared_workspace
+from tests.tiny_bert import save_tiny_bert
 
 NAMES = ("lines", "branches", "forest", "attention", "cnn", "mean", "again")
 
@@ -272,6 +275,34 @@ def test_words_come_from_the_text_and_only_from_candidates_that_can_tell(content
     assert all(p.words for e in content.examples for p in e.said["attention"])
     total = [sum(w for _, w in p.words) for e in content.examples for p in e.said["attention"]]
     assert max(total) <= 1 + 1e-5, "attention over a text sums to 1"
+
+
+def test_a_network_over_a_pretrained_encoder_speaks_in_the_encoders_words(folder, tmp_path):
+    pytest.importorskip("transformers", reason="needs the extra coattail[transformers]")
+    data = tmp_path / "data"
+    shutil.copytree(folder / "data" / "features", data / "features")
+    features = Features(data / "features")
+    encoder = save_tiny_bert(tmp_path / "bert", features.vocabulary[2:60])
+    section = {"model": "laroberta", "tree": "flat", "encoder": encoder, "epochs": 1}
+    section |= {"fc": [4], "max_tokens": 20}
+    model = deep_models.build(registry.parsed("train_deep", section, "test"))
+    fit_on(model, features)
+    model.save(data / "models" / "pieces")
+    known = candidates({"train_deep": {"pieces": section}})
+    explainer = Explainer(data, known, 3)
+    assert explainer.explains("pieces")
+    text = features.texts("test")[1]
+    labels = [int(label) for label in features.Y("train").indices[:2]]
+    said = explainer.words_of("pieces", 1, labels)
+    for words in said:
+        assert 0 < len(words) <= 3
+        assert {word for word, _ in words} <= set(model.pieces(text))
+
+
+def fit_on(model, features: Features) -> None:
+    """A few texts are enough for a model that is only asked to speak."""
+    texts, Y = features.texts("train")[:30], features.Y("train")[:30]
+    model.fit(texts, Y, threads=1)
 
 
 def test_hits_are_marked_as_the_metrics_count_them(content, folder):

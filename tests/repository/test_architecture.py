@@ -15,7 +15,7 @@ import pytest
 
 from coattail.config import read_yaml
 from coattail.pipeline import code_digest
-from coattail.pipeline.candidates import RANKERS, VARIANTS
+from coattail.pipeline.registry import CHOOSING, RANKERS, VARIANTS, built_in
 from coattail.pipeline.schema import SECTIONS, check
 from coattail.pipeline.stage_result import LATE
 from tests.architecture import ROOT, private_imports, touched_paths
@@ -28,7 +28,7 @@ LAST = {"report", "publish"}
 """Stages that read the results of all others, so they leave none."""
 LOOKS = {"candidates": {"data/models", "data/ranked"}}
 """Folders of which the library removes leftovers; the script need not name them."""
-NO_RUN = {"code", "take_in", "candidates"}
+NO_RUN = {"code", "plugins", "take_in", "candidates"}
 """Stages that keep the books or only look: no result, no run in MLflow."""
 
 
@@ -171,9 +171,21 @@ def test_every_stage_depends_on_the_digest_of_its_code(stage):
     assert not named, f"{stage} names {named}: its digest has them"
 
 
+@pytest.mark.parametrize("stage", CHOOSING)
+def test_a_candidate_depends_on_the_digest_of_its_model(stage):
+    assert "data/code/models/${item.model}.txt" in paths(stage, "deps")
+
+
+@pytest.mark.parametrize("stage", ["report", "publish"])
+def test_who_loads_all_models_depends_on_the_digests_of_all(stage):
+    assert "data/code/models" in paths(stage, "deps")
+
+
 def test_the_stage_code_writes_a_digest_for_every_other_stage():
     assert paths("code", "deps") == {"src", "stages", "requirements.lock"}
-    assert paths("code", "outs") == {f"data/code/{s}.txt" for s in STAGES if s != "code"}
+    digests = {f"data/code/{s}.txt" for s in STAGES if s != "code"}
+    digests |= {f"data/code/models/{kind.name}.txt" for kind in built_in()}
+    assert paths("code", "outs") == digests
     assert {s for s in STAGES if s != "code"} == set(code_digest.stages())
 
 
@@ -222,12 +234,14 @@ def test_every_stage_has_the_shape_of_the_house(stage):
 
 
 def test_stages_over_all_candidates_follow_the_sections_that_define_them():
+    assert set(definition("code")["params"]) == {"plugins", *CHOOSING}
     # Otherwise a variant taken out of params.yaml would stay in the leaderboard.
     assert set(definition("candidates")["params"]) == set(VARIANTS)
     assert "data/candidates.json" in paths("evaluate", "deps")
     assert set(RANKERS) <= set(definition("report")["params"])
     # Where the data were taken from is of this machine; what they are is in `dataset` and dvc.lock.
-    assert set(SECTIONS) - {"take_in"} == set(definition("publish")["params"])
+    # What plugins are stands in the digests of their models.
+    assert set(SECTIONS) - {"take_in", "plugins"} == set(definition("publish")["params"])
 
 
 def test_only_stages_at_the_end_read_the_results_of_others():

@@ -15,6 +15,7 @@ HEAVY = {
 }
 STAGES = {
     "code": set(),
+    "plugins": set(),
     "candidates": set(),
     "take_in": {"scipy"},
     "download": {"scipy"},

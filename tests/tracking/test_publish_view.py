@@ -10,7 +10,6 @@ from pathlib import Path
 
 import mlflow
 import pytest
-from matplotlib.figure import Figure
 from mlflow.exceptions import MlflowException
 
 from coattail.pipeline.candidates import candidates
@@ -129,7 +128,7 @@ def test_report_tables_and_pictures_are_artifacts_under_telling_names(store, tmp
     for name in ("report.html", "front.json"):
         (tmp_path / name).write_text("<p>hello</p>")
     files = {"report": [tmp_path / "report.html"], "evaluation": [tmp_path / "front.json"]}
-    full = replace(shown(), files=files, pictures=lambda name: {f"{name or 'all'}.png": Figure()})
+    full = replace(shown(), files=files, pictures=lambda name: {f"{name or 'all'}.png": b"PNG"})
     result = publish(store, full)
     parent, run = result["parent_run_id"], result["candidates"]["dismec"]
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -19,29 +16,19 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from coattail.arrays import Ragged, unit_rows
-from coattail.config import Params
 from coattail.data import text
-from coattail.data.features import SPLITS, Split
+from coattail.data.features import Features, TextWriter
 from coattail.data.formats import documents, xmc
+from coattail.data.stored import SPLITS, Split
+from coattail.data.vectorizer import Numbered, Vectorizer, VectorizerParams
 from coattail.errors import DataError
 
 log = logging.getLogger("coattail")
 
 
-class PreprocessParams(Params):
+class PreprocessParams(VectorizerParams):
     """Section ``preprocess``: how texts become arrays and which labels are rare."""
 
-    min_df: int = Field(2, ge=1, description="a tf-idf term stands in at least so many train texts")
-    max_words: int = Field(500_000, ge=1, description="tf-idf terms kept, most frequent first")
-    ngrams: int = Field(1, ge=1, le=3, description="longest tf-idf term, in words")
-    title_weight: float = Field(
-        0.0,
-        ge=0.0,
-        description="weight of the first line's words as terms of their own, beside those of the "
-        "whole text; 0: none",
-    )
-    max_tokens: int = Field(500, ge=1, description="token ids kept of a text (deep models)")
-    vocabulary: int = Field(100_000, ge=1, description="words with a token id, frequent first")
     valid_share: float = Field(
         0.1, gt=0, lt=1, description="share of train, where no valid is given"
     )
@@ -49,6 +36,11 @@ class PreprocessParams(Params):
     seed: int = Field(42, ge=0, description="seed of that split and of words without a vector")
     head_share: float = Field(0.6, gt=0, lt=1, description="positives carried by the head labels")
     tail_share: float = Field(0.1, gt=0, lt=1, description="positives carried by the tail labels")
+
+    @property
+    def vectorizer(self) -> VectorizerParams:
+        """Those of them that say what a text is counted as."""
+        return VectorizerParams(**self.model_dump(include=set(VectorizerParams.model_fields)))
 
     @model_validator(mode="after")
     def _shares_leave_room(self) -> Self:
@@ -70,20 +62,18 @@ class CorpusSplit:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A dataset: ``words`` are the columns of X, ``idf`` their weights, ``labels`` those of Y."""
+    """A dataset: ``labels`` are the columns of Y."""
 
-    words: list[str]
-    idf: NDArray[np.float64]
-    vocabulary: list[str]
+    vectorizer: Vectorizer
     labels: list[str]
     splits: dict[Split, CorpusSplit]
     notes: dict[str, int] = field(default_factory=dict)
 
 
-def read(raw: Path, manifest: dict[str, Any], texts: Path, params: PreprocessParams) -> Corpus:
-    """The dataset of a manifest; ids and texts go to ``texts/{split}.jsonl.gz`` on the way."""
+def read(raw: Path, manifest: dict[str, Any], to: Features, params: PreprocessParams) -> Corpus:
+    """The dataset of a manifest; ids and texts are kept among the features on the way."""
     files = {role: raw / name for role, name in manifest["files"].items()}
-    with TextFiles(texts) as copies:
+    with to.write_texts() as copies:
         if manifest["format"] == "xmc":
             corpus = _from_matrices(files, copies, params)
         else:
@@ -120,30 +110,6 @@ def validation_rows(n: int, params: PreprocessParams) -> NDArray[np.bool_]:
     chosen = np.zeros(n, bool)
     chosen[np.random.default_rng(params.seed).choice(n, size, replace=False)] = True
     return chosen
-
-
-class TextFiles:
-    """Ids and texts of each split as JSON lines; the bytes hold no time and no file name."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> Self:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._stack = ExitStack()
-        self._files = {}
-        for split in SPLITS:
-            raw = self._stack.enter_context(open(self.folder / f"{split}.jsonl.gz", "wb"))
-            packed = gzip.GzipFile("", "wb", compresslevel=4, fileobj=raw, mtime=0)
-            self._files[split] = self._stack.enter_context(packed)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def write(self, split: Split, id: str, text: str) -> None:
-        line = json.dumps({"id": id, "text": text}, ensure_ascii=False) + "\n"
-        self._files[split].write(line.encode())
 
 
 # --- texts ---------------------------------------------------------------------------------------
@@ -210,7 +176,7 @@ class _Ids:
         }
 
 
-def _from_texts(source: _Source, copies: TextFiles, params: PreprocessParams) -> Corpus:
+def _from_texts(source: _Source, copies: TextWriter, params: PreprocessParams) -> Corpus:
     encoder, numbering = text.Encoder(), text.Numbering()
     rows = {split: _Rows() for split in SPLITS}
     ids, total, with_complete = _Ids(), 0, 0
@@ -236,16 +202,17 @@ def _from_texts(source: _Source, copies: TextFiles, params: PreprocessParams) ->
         for split in SPLITS
         if params.title_weight
     }
-    words, idf, vocabulary, X, token_ids = _vectorised(tokens, titles, encoder.words, params)
+    vectorizer = Vectorizer(params.vectorizer)
+    rows_of = vectorizer.fit(Numbered(encoder.words, tokens, titles))
     splits: dict[Split, CorpusSplit] = {}
     for split in SPLITS:
         complete = _ones(rows[split].complete.build(), number) if with_complete else None
         observed = _ones(rows[split].observed.build(), number)
         splits[split] = CorpusSplit(
-            X[split], token_ids[split], observed, complete, tokens[split].lengths
+            rows_of.X[split], rows_of.tokens[split], observed, complete, tokens[split].lengths
         )
     notes = ids.note(total) | _repeated(tokens)
-    return Corpus(words, idf, vocabulary, names, splits, notes)
+    return Corpus(vectorizer, names, splits, notes)
 
 
 def _repeated(tokens: dict[Split, Ragged]) -> dict[str, int]:
@@ -278,61 +245,10 @@ def _ones(rows: Ragged, number: NDArray[np.int32]) -> sp.csr_matrix:
     return Y
 
 
-def _vectorised(
-    tokens: dict[Split, Ragged],
-    titles: dict[Split, Ragged],
-    seen: list[str],
-    params: PreprocessParams,
-) -> tuple[
-    list[str], NDArray[np.float64], list[str], dict[Split, sp.csr_matrix], dict[Split, Ragged]
-]:
-    """Terms and their idf, vocabulary, tf-idf, token ids; all chosen by what stands in train."""
-    df, terms, idf, counts = _terms(tokens, seen, params)
-    if not terms:
-        raise DataError(
-            f"no word stands in at least {params.min_df} training texts, so there are no features; "
-            "lower preprocess.min_df or look at the texts"
-        )
-    if titles:
-        _, own, own_idf, own_counts = _terms(titles, seen, params)
-        terms += [text.IN_TITLE + term for term in own]
-        idf = np.concatenate([idf, params.title_weight * own_idf])
-        for split in SPLITS:
-            counts[split] = sp.hstack([counts[split], own_counts[split]], format="csr")
-    known = text.by_frequency(seen, df, 1, params.vocabulary)
-    X, ids = {}, {}
-    for split in SPLITS:
-        X[split] = text.tfidf(sp.csr_matrix(counts.pop(split)), idf)
-        ids[split] = text.token_ids(tokens[split], known, len(seen), params.max_tokens)
-    return terms, idf, [*text.SPECIAL, *(seen[i] for i in known.tolist())], X, ids
-
-
-def _terms(
-    tokens: dict[Split, Ragged], seen: list[str], params: PreprocessParams
-) -> tuple[NDArray[np.int64], list[str], NDArray[np.float64], dict[Split, sp.csr_matrix]]:
-    """Document frequency of all words in train; terms chosen, their idf and their counts."""
-    in_order = [tokens[split] for split in SPLITS]
-    bags = [text.bag(part, len(seen)) for part in in_order]
-    counted = text.count_terms(in_order, bags, seen, params.ngrams, params.min_df)
-    df = text.document_frequency(counted.splits[0])
-    chosen = text.by_frequency(counted.terms, df, params.min_df, params.max_words)
-    idf = text.inverse_document_frequency(df[chosen], bags[0].shape[0])
-    counts = {
-        split: sp.csr_matrix(part[:, chosen])
-        for split, part in zip(SPLITS, counted.splits, strict=True)
-    }
-    return (
-        text.document_frequency(bags[0]),
-        [counted.terms[i] for i in chosen.tolist()],
-        idf,
-        counts,
-    )
-
-
 # --- matrices ------------------------------------------------------------------------------------
 
 
-def _from_matrices(files: dict[str, Path], copies: TextFiles, params: PreprocessParams) -> Corpus:
+def _from_matrices(files: dict[str, Path], copies: TextWriter, params: PreprocessParams) -> Corpus:
     """Features are given and word order is unknown: a text is its features in ascending order."""
     given = {split: xmc.read_xmc(files[split]) for split in SPLITS if split in files}
     _same_width(files, given)
@@ -348,14 +264,13 @@ def _from_matrices(files: dict[str, Path], copies: TextFiles, params: Preprocess
         X.eliminate_zeros()
         X.sort_indices()
         features = Ragged(X.indptr.astype(np.int64), X.indices)
-        order = np.arange(len(words))
-        ids = text.token_ids(features, order, len(words), params.max_tokens)
+        ids = text.token_ids(features, np.arange(len(words)), len(words), params.max_tokens)
         splits[split] = CorpusSplit(unit_rows(X), ids, Y, None, features.lengths)
         origin = split if split in files else "train"
         for row, cut in zip(rows[split].tolist(), _rows_of(features, params), strict=True):
             copies.write(split, f"{origin}:{row}", " ".join([words[i] for i in cut]))
     labels = [str(i) for i in range(given["train"][1].shape[1])]
-    return Corpus(words, np.ones(len(words)), [*text.SPECIAL, *words], labels, splits)
+    return Corpus(Vectorizer.given(words, params.max_tokens), labels, splits)
 
 
 def _rows_of(features: Ragged, params: PreprocessParams) -> Iterable[list[int]]:

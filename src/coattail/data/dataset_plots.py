@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coattail.data.drawing import BAR, COLOURS, INK, picture
 from coattail.files import atomic_file
 from coattail.labels.frequency import BANDS
 
-COLOURS = ("#0072b2", "#009e73", "#d55e00")  # head, torso, tail
-INK, GRID, BAR = "#333333", "#dddddd", "#8fb8d8"
 POINTS = 1000  # of a curve; more cannot be seen, and a CSV of 670,000 labels helps nobody
 
 
@@ -49,7 +47,7 @@ def _label_frequency(
     rows = zip(rank[shown].tolist(), count[shown].tolist(), band[shown].tolist(), strict=True)
     _csv(folder / "label_frequency.csv", "rank,count,band", ((r, c, BANDS[b]) for r, c, b in rows))
     total = max(int(counts.sum()), 1)
-    with figure(folder / "label_frequency.png") as axes:
+    with picture(folder / "label_frequency.png") as axes:
         for number, label in enumerate(BANDS):
             members = band == number
             if not members.any():
@@ -83,7 +81,7 @@ def _histogram(folder: Path, name: str, quantity: str, values: NDArray[np.int64]
     rows = zip(edges[:-1].tolist(), heights.tolist(), strict=True)
     _csv(folder / f"{quantity}.csv", f"{quantity},texts", rows)
     words = quantity.replace("_", " ")
-    with figure(folder / f"{quantity}.png") as axes:
+    with picture(folder / f"{quantity}.png") as axes:
         left = edges[:-1] - 0.45 if width == 1 else edges[:-1]  # a whole number sits on its tick
         axes.bar(left, heights, width=0.9 * width, align="edge", color=BAR)
         mean, median = float(values.mean()), float(np.median(values))
@@ -94,23 +92,6 @@ def _histogram(folder: Path, name: str, quantity: str, values: NDArray[np.int64]
         axes.set_ylabel("texts")
         axes.set_title(f"{name}: {words}", loc="left", color=INK)
         axes.legend(frameon=False)
-
-
-@contextmanager
-def figure(path: Path) -> Iterator[Any]:
-    """Axes to draw on; saved as PNG without software or date inside, so bytes repeat."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    sheet = Figure(figsize=(7.2, 4.2), dpi=120, layout="constrained")
-    FigureCanvasAgg(sheet)
-    axes = sheet.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color=GRID, lw=0.6)
-    axes.set_axisbelow(True)
-    yield axes
-    with atomic_file(path) as temporary:
-        sheet.savefig(temporary, format="png", metadata={"Software": None})
 
 
 def _csv(path: Path, header: str, rows: Iterator[tuple[Any, ...]]) -> None:

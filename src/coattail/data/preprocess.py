@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coattail.arrays import save_csr, save_ragged
 from coattail.data import corpus, dataset_plots, expected
 from coattail.data.corpus import Corpus, PreprocessParams
+from coattail.data.features import Features
 from coattail.data.formats.word_vectors import read_vectors
-from coattail.data.text import TOKENIZER
 from coattail.errors import DataError
 from coattail.files import atomic_folder
 from coattail.labels import frequency
@@ -34,24 +33,23 @@ def prepare(
     raw = Path(raw)
     manifest = _manifest(raw)
     with atomic_folder(out) as folder:
-        data = corpus.read(raw, manifest, folder / "texts", params)
+        features = Features(folder)
+        data = corpus.read(raw, manifest, features, params)
         counts = _texts_per_label(data)
         n_texts = sum(data.splits[split].Y.shape[0] for split in ("train", "valid"))
         q = frequency.inverse_propensity(counts, n_texts, **manifest["propensity"])
         bands = frequency.bands(counts, params.head_share, params.tail_share)
-        _save(folder, data)
-        np.save(folder / "labels" / "counts.npy", counts)
-        np.save(folder / "labels" / "inverse_propensity.npy", q)
-        np.save(folder / "labels" / "bands.npy", bands)
-        constants = json.dumps(manifest["propensity"], sort_keys=True) + "\n"
-        (folder / "labels" / "propensity.json").write_text(constants, encoding="utf-8")
+        data.vectorizer.save(folder)
+        for split, part in data.splits.items():
+            features.save_split(split, part.X, part.tokens, part.Y, part.complete)
+        features.save_labels(data.labels, counts, bands, q, manifest["propensity"])
         stats = _statistics(data, manifest["name"], counts, bands, params)
         if "vectors" in manifest["files"]:
             path = raw / manifest["files"]["vectors"]
-            vectors, found = read_vectors(path, data.vocabulary, params.seed)
-            np.save(folder / "tokens" / "vectors.npy", vectors)
+            vectors, found = read_vectors(path, data.vectorizer.vocabulary, params.seed)
+            features.save_vectors(vectors)
             stats["words_with_vector"] = found
-        (folder / "stats.json").write_text(json.dumps(stats, indent=2) + "\n", encoding="utf-8")
+        features.save_stats(stats)
     for difference in expected.differing(manifest.get("expect", {}), stats):
         log.warning("%s is not the set that its entry describes: %s", manifest["name"], difference)
     if stats["labels_only_in_test"]:
@@ -91,25 +89,6 @@ def _texts_per_label(data: Corpus) -> NDArray[np.int64]:
     return frequency.counts(data.splits["train"].Y) + frequency.counts(data.splits["valid"].Y)
 
 
-def _save(folder: Path, data: Corpus) -> None:
-    (folder / "tfidf").mkdir()
-    np.save(folder / "tfidf" / "idf.npy", data.idf)
-    (folder / "tokenizer.json").write_text(json.dumps({"version": TOKENIZER}) + "\n")
-    for split, part in data.splits.items():
-        save_csr(folder / "tfidf" / split, part.X)
-        save_ragged(folder / "tokens" / split, part.tokens)
-        save_csr(folder / "labels" / split, part.Y)
-        if part.complete is not None:
-            save_csr(folder / "labels" / "complete" / split, part.complete)
-    for name, lines in (
-        ("tfidf/words.txt", data.words),
-        ("tokens/vocabulary.txt", data.vocabulary),
-        ("labels/names.txt", data.labels),
-    ):
-        content = "".join(f"{line}\n" for line in lines)
-        (folder / name).write_text(content, encoding="utf-8")
-
-
 def _per_text(data: Corpus) -> dict[str, NDArray[np.int64]]:
     """Labels and words of every text of the dataset."""
     parts = data.splits.values()
@@ -143,8 +122,8 @@ def _statistics(
         "words_per_text": round(float(n_words.mean()), 3),
         "words_per_text_median": float(np.median(n_words)),
         "words_per_text_max": int(n_words.max()),
-        "tfidf_terms": len(data.words),
-        "vocabulary": len(data.vocabulary),
+        "tfidf_terms": len(data.vectorizer.words),
+        "vocabulary": len(data.vectorizer.vocabulary),
         "texts_without_labels": int((n_labels == 0).sum()),
         "texts_without_words": int((n_words == 0).sum()),
         "texts_cut_at_max_tokens": int((n_words > params.max_tokens).sum()),

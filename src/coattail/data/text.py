@@ -219,7 +219,7 @@ class Counted(NamedTuple):
 def count_terms(
     splits: Sequence[Ragged],
     bags: Sequence[sp.csr_matrix],
-    words: list[str],
+    words: Sequence[str],
     ngrams: int,
     min_df: int,
 ) -> Counted:
@@ -233,7 +233,7 @@ def count_terms(
     counts = [sp.csr_matrix(M[:, kept]) for M in bags]
     number = np.where(kept, np.arange(len(words)), -1).astype(np.int32)
     singles = [Ragged(tokens.indptr, number[tokens.values]) for tokens in splits]
-    grams, spelled = singles, words
+    grams, spelled = singles, list(words)
     for n in range(2, ngrams + 1):
         grams, spelled, level = _longer(grams, singles, spelled, words, n, min_df)
         terms += spelled
@@ -246,7 +246,7 @@ def _longer(
     grams: list[Ragged],
     singles: list[Ragged],
     spelled: list[str],
-    words: list[str],
+    words: Sequence[str],
     n: int,
     min_df: int,
 ) -> tuple[list[Ragged], list[str], list[sp.csr_matrix]]:

@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from coattail.data import drawing
+from coattail.data.drawing import INK, OF_BAND, OWN, QUIET
 from coattail.evaluation.scoring import Evaluation, Row
 from coattail.labels.frequency import BANDS
-
-COLOURS = dict(zip(BANDS, ("#0072b2", "#009e73", "#d55e00"), strict=True))
-INK, GRID, QUIET, OWN = "#333333", "#dddddd", "#9aa5b1", "#0072b2"
 
 
 def of_all(evaluation: Evaluation) -> dict[str, Any]:
@@ -22,7 +21,7 @@ def front(evaluation: Evaluation) -> Any:
     """P against PSP; candidates that none beats in both are joined."""
     k = max(evaluation.summary["ks"])
     rows = [row for row in evaluation.tables["front"] if not _gap(row, f"p_at_{k}", f"psp_at_{k}")]
-    figure, (axes,) = _figure(7.6, 5.0)
+    figure, (axes,) = drawing.figure(7.6, 5.0)
     best = sorted((row for row in rows if row["on_front"]), key=lambda row: row[f"p_at_{k}"])
     x, y = ([row[f"{m}_at_{k}"] for row in best] for m in ("p", "psp"))
     axes.plot(x, y, "-", color=OWN, lw=1, alpha=0.5, zorder=1)
@@ -65,11 +64,11 @@ def bands(evaluation: Evaluation) -> Any:
     """Recall of head, torso and tail labels, a group of bars per candidate."""
     k = max(evaluation.summary["ks"])
     names = sorted(evaluation.metrics, key=lambda n: _high(evaluation.metrics[n], f"psp_at_{k}"))
-    figure, (axes,) = _figure(7.6, 1.4 + 0.42 * len(names))
+    figure, (axes,) = drawing.figure(7.6, 1.4 + 0.42 * len(names))
     for order, band in enumerate(BANDS):
         values = [evaluation.metrics[name][f"{band}_recall_at_{k}"] for name in names]
         places = [i + 0.27 * (1 - order) for i in range(len(names))]
-        axes.barh(places, _drawn(values), height=0.25, color=COLOURS[band], label=band)
+        axes.barh(places, _drawn(values), height=0.25, color=OF_BAND[band], label=band)
         for place, value in zip(places, values, strict=True):
             if not math.isnan(value):
                 axes.text(value + 0.5, place, f"{value:.1f}", va="center", fontsize=6, color=INK)
@@ -86,7 +85,7 @@ def of_candidate(evaluation: Evaluation, name: str) -> dict[str, Any]:
     k = max(evaluation.summary["ks"])
     pair = [(name, OWN), *([(base, QUIET)] if base != name else [])]
     calibrated = _rows(evaluation.tables["calibration"], name)
-    figure, panels = _figure(11.0 if calibrated else 7.6, 3.6, 3 if calibrated else 2)
+    figure, panels = drawing.figure(11.0 if calibrated else 7.6, 3.6, 3 if calibrated else 2)
     _recall_of_bands(panels[0], evaluation, pair, k)
     _recall_of_bins(panels[1], evaluation, pair, k)
     if calibrated:
@@ -141,18 +140,3 @@ def _drawn(values: Sequence[float]) -> list[float]:
 
 def _high(values: dict[str, float], metric: str) -> float:
     return -math.inf if math.isnan(values[metric]) else values[metric]
-
-
-def _figure(width: float, height: float, panels: int = 1) -> tuple[Any, list[Any]]:
-    """A figure that belongs to no window, and its axes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    drawn = list(figure.subplots(1, panels, squeeze=False)[0])
-    for axes in drawn:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(color=GRID, lw=0.6)
-        axes.set_axisbelow(True)
-    return figure, drawn

@@ -15,11 +15,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from coattail.arrays import TopK
+from coattail.arrays import DEPTH, TopK
 from coattail.config import Params, suggestion
 from coattail.data.features import Features
 from coattail.errors import ConfigError, DataError
 from coattail.evaluation import bootstrap, champion, metrics, simultaneous
+from coattail.evaluation.second_ranking import reorder_top5
 from coattail.files import atomic_file, atomic_folder
 from coattail.labels.frequency import BANDS, EDGES, bin_names, frequency_bin
 from coattail.progress import progress
@@ -33,7 +34,7 @@ TABLES = ("bands", "bins", "intervals", "comparisons", "front", "calibration", "
 class EvaluateParams(Params):
     """Section `evaluate` of params.yaml."""
 
-    ks: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(strict=False)] = Field(
+    ks: Annotated[tuple[Annotated[int, Field(ge=1, le=DEPTH)], ...], Field(strict=False)] = Field(
         (1, 3, 5),
         description="ranks at which metrics are taken; the largest is the one of tables and plots",
     )
@@ -56,6 +57,11 @@ class EvaluateParams(Params):
     seed: int = Field(0, ge=0, description="seed of the resamples")
     psndcg: metrics.Variant = Field(
         "a", description="normalisation of PSnDCG: a as the XMC repository does, b as pyxclib does"
+    )
+    second_ranking: bool = Field(
+        False,
+        description="also reordered_psp_at_k and reordered_psndcg_at_k, the figures of PW-DiSMEC's "
+        "own evaluation",
     )
     bins: Annotated[tuple[int, ...], Field(strict=False)] = Field(
         EDGES, description="largest training frequency of each bin but the last"
@@ -205,7 +211,7 @@ class _Truth:
             "bands": self._sizes(self.bands, BANDS),
             "bins": self._sizes(self.bin, self.bin_names),
             "complete": self.complete is not None,
-            **params.model_dump(mode="json", exclude={"base", "bins", "best"}),
+            **params.model_dump(mode="json", exclude={"base", "bins", "best", "second_ranking"}),
         }
 
     def _sizes(self, group: NDArray, names: Sequence[str]) -> list[Row]:
@@ -248,6 +254,8 @@ def _score(
     values = metrics.summarise(judged, truth.bands, ks, threshold)
     if truth.complete is not None:
         values |= _against_complete(test, truth, truth.complete, ks)
+    if params.second_ranking:
+        values |= _reordered(test, truth, params)
     ratios = _compared(judged, truth.bands, ks, threshold)
     resampled = bootstrap.resample(ratios, params.resamples, params.seed)
     tables: dict[str, list[Row]] = {table: [] for table in TABLES}
@@ -300,6 +308,18 @@ def _against_complete(
     for k in ks:
         result[f"missing_recall_at_{k}"] = hidden.group_recall(k, everyone).percent
     return result
+
+
+def _reordered(test: TopK, truth: _Truth, params: EvaluateParams) -> dict[str, float]:
+    """PSP and PSnDCG of the second ranking; NaN where scores say nothing but an order."""
+    above = metrics.fixed_threshold(test)
+    moved = reorder_top5(test, truth.weights, above, max(params.ks))
+    judged = metrics.judge(moved, truth.test, truth.weights, params.psndcg)
+    return {
+        f"reordered_{m}_at_{k}": math.nan if math.isnan(above) else judged.ratio(m, k).percent
+        for m in ("psp", "psndcg")
+        for k in params.ks
+    }
 
 
 def calibration(judged: metrics.Judged, k: int, params: EvaluateParams) -> list[Row]:

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
+from coattail.config import parse_yaml
 from coattail.data.archives import extract
 from coattail.errors import DataError, DownloadError
 from coattail.files import atomic_file
@@ -116,7 +115,7 @@ def _outputs(commit: str, without: Sequence[str]) -> tuple[dict[str, str], set[s
     in_git = set(_git("ls-tree", "-r", "--name-only", commit).splitlines())
     wanted: dict[str, str] = {}
     left: set[str] = set()
-    for stage in YAML(typ="safe", pure=True).load(text)["stages"].values():
+    for stage in parse_yaml(text, Path("dvc.lock"))["stages"].values():
         for out in stage.get("outs", []):
             path = out["path"]
             if any(one == path or one.startswith(f"{path}/") for one in in_git):

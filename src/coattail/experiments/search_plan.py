@@ -20,13 +20,9 @@ from coattail.evaluation import metrics
 from coattail.evaluation.scoring import EvaluateParams
 from coattail.experiments import search_space
 from coattail.experiments.search_space import Choice, Dimension
-from coattail.pipeline import code_digest
+from coattail.pipeline import code_digest, model_digest, registry
 from coattail.pipeline.candidates import candidates
-from coattail.pipeline.schema import SECTIONS
 from coattail.tracking.store import data_hash
-
-SOURCES = ("base", "first", "second")
-"""Params that name another candidate, whose rankings a variant reads."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +59,24 @@ class Plan:
 
         Models of ``transfer`` judge an epoch by head labels or by likeness, not by any metric.
         """
-        logged = self.prune and self.stage == "train_deep" and self.metric in metrics.FOLLOWED
+        logged = self.prune and self.logs and self.metric in metrics.FOLLOWED
         return f"valid_{self.metric}" if logged else None
+
+    @property
+    def logs(self) -> bool:
+        """Whether training logs metrics of validation at all."""
+        return registry.kind_of(self.stage, self.section).logs_validation
 
     @property
     def name(self) -> str:
         """Equal searches have equal names; another dataset, code, space or start is another."""
         state = [self.section, [str(one) for one in self.space], self.metric, self.seed]
-        state += [self.prune, data_hash(), self.grid is not None, _code(self.stage)]
-        state += [self.content.get(section) for section in ("build_plt", "augment_tails")]
-        if sources := _sources(self.space, self.params):  # other rankings are another search
+        state += [self.prune, data_hash(), self.grid is not None, _code(self.stage, self.section)]
+        upstream = (one.name for one in registry.SECTIONS if one.named_by[0])
+        state += [self.content.get(section) for section in upstream]
+        if sources := _sources(
+            self.stage, self.space, self.params
+        ):  # other rankings are another search
             state += [_digest(Path("data", source, "valid.npz")) for source in sources]
         text = json.dumps(state, sort_keys=True, default=str)
         return f"{self.variant}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
@@ -102,11 +106,11 @@ def plan(
         raise ConfigError(f"tune: no variant {variant!r}{suggestion(variant, list(known))}")
     stage = known[variant].stage
     section = content[stage][variant]
-    params: Params = parse(section, SECTIONS[stage], f"params.yaml: {stage}.{variant}")
+    params: Params = registry.parsed(stage, section, f"params.yaml: {stage}.{variant}")
     if not over:
         raise ConfigError(f"tune: nothing to vary; {search_space.EXAMPLES}\n{_listed(params)}")
     space = search_space.read(over, section, params)
-    _check_data(space, params)
+    _check_data(stage, space, params)
     names = Judge(content).names
     if metric not in names:
         raise ConfigError(f"tune: no metric {metric!r}{suggestion(metric, names)}")
@@ -114,10 +118,11 @@ def plan(
     return Plan(variant, stage, family, content, params, space, metric, trials, seed, prune)
 
 
-def _code(stage: str) -> str:
-    """The digest of a stage's code: trials of other code cannot be held beside each other."""
-    path = code_digest.FOLDER / f"{stage}.txt"
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+def _code(stage: str, section: dict[str, Any]) -> str:
+    """Digests of stage and model: trials of other code cannot be held beside each other."""
+    kind = registry.kind_of(stage, section)
+    paths = [code_digest.FOLDER / f"{stage}.txt", model_digest.FOLDER / f"{kind.name}.txt"]
+    return "".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
 
 
 def _listed(params: Params) -> str:
@@ -127,19 +132,22 @@ def _listed(params: Params) -> str:
     return "params and present values: " + ", ".join(f"{k}={v}" for k, v in fields.items())
 
 
-def _check_data(space: Sequence[Dimension], params: Params) -> None:
+def _check_data(stage: str, space: Sequence[Dimension], params: Params) -> None:
     """Data that training reads must be there, for every choice."""
-    needed = ["features", *_sources(space, params)]
-    for key, folder in (("tree", "plt/"), ("train", "")):
-        needed += [f"{folder}{value}" for value in _values(key, space, params)]
+    needed = ["features", *_sources(stage, space, params)]
+    for one in registry.SECTIONS:
+        key, before = one.named_by
+        folder = "" if before else f"{one.folders[0]}/" if key else ""
+        needed += [f"{folder}{value}" for value in _values(key, space, params) if key]
     for name in needed:
         if not Path("data", name).exists():
             raise DataError(f"tune: data/{name} is missing; run dvc repro first")
 
 
-def _sources(space: Sequence[Dimension], params: Params) -> list[str]:
+def _sources(stage: str, space: Sequence[Dimension], params: Params) -> list[str]:
     """Folders of the rankings that a variant reads, for every choice."""
-    return [f"ranked/{name}" for key in SOURCES for name in _values(key, space, params)]
+    keys = registry.stage(stage).sources
+    return [f"ranked/{name}" for key in keys for name in _values(key, space, params)]
 
 
 def _values(key: str, space: Sequence[Dimension], params: Params) -> tuple[Any, ...]:

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from pydantic import ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
-from coattail.config import Params, suggestion
+from coattail.config import Params, suggestion, yaml_value
 from coattail.errors import ConfigError
 
 NUMBER = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
@@ -126,8 +124,8 @@ def _dimension(text: str, cls: type[Params]) -> Dimension:
     if ".." in wanted:
         return _range(text, name, wanted, _is_whole(cls, name))
     try:
-        values = YAML(typ="safe", pure=True).load(f"[{wanted}]")
-    except YAMLError:
+        values = yaml_value(f"[{wanted}]", "--over")
+    except ConfigError:
         raise ConfigError(f"--over {text}: not a list of values; {EXAMPLES}") from None
     distinct = [v for i, v in enumerate(values) if v not in values[:i]]
     return Choice(name, tuple(distinct))

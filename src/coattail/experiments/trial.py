@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from coattail.arrays import TopK
+from coattail.config import yaml_text
 from coattail.errors import CoattailError
 from coattail.files import atomic_file
 from coattail.pipeline.candidates import candidates
@@ -90,8 +89,8 @@ def _prepare(folder: Path, content: dict[str, Any], sources: tuple[str, ...]) ->
         target, link = Path("data", name).resolve(), data / name
         if target.exists() and not link.is_symlink():
             link.symlink_to(target, target_is_directory=True)
-    with atomic_file(folder / "params.yaml") as temporary, open(temporary, "w") as file:
-        YAML(typ="safe", pure=True).dump(content, file)
+    with atomic_file(folder / "params.yaml") as temporary:
+        temporary.write_text(yaml_text(content), encoding="utf-8")
 
 
 def _follow(

@@ -15,13 +15,12 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from coattail.config import parse
 from coattail.errors import ConfigError, DataError, ModelError
 from coattail.experiments import search_space, trial
 from coattail.experiments.compare import experiments
 from coattail.experiments.search_plan import Judge, Plan
 from coattail.experiments.search_space import Choice, Dimension
-from coattail.pipeline.schema import SECTIONS
+from coattail.pipeline import registry
 from coattail.progress import progress
 from coattail.tracking.record import Point
 from coattail.tracking.trials import Search
@@ -84,7 +83,7 @@ class Tuner:
         settings = {"trials": plan.size, "seed": plan.seed, "prune": plan.prune}
         self.search.open(self.study.user_attrs.get("run_id"), over | settings)
         self.study.set_user_attr("run_id", self.search.run_id)
-        if plan.prune and plan.stage == "train_deep" and not plan.watched:
+        if plan.prune and plan.logs and not plan.watched:
             log.info("tune: networks log no %s per epoch, so no trial stops early", plan.metric)
         if done:
             log.info("tune: going on after %d of %d trials", len(done), plan.size)
@@ -179,8 +178,8 @@ class Tuner:
         self, folder: Path, values: dict[str, Any], one: Any, run_id: str | None
     ) -> dict[str, float]:
         content = self.plan.changed(values)
-        where = f"{self.plan.stage}.{self.plan.variant}"
-        parse(content[self.plan.stage][self.plan.variant], SECTIONS[self.plan.stage], where)
+        stage, variant = self.plan.stage, self.plan.variant
+        registry.parsed(stage, content[stage][variant], f"{stage}.{variant}")
         sent = 0
 
         def watch(points: list[Point]) -> None:

@@ -1,4 +1,4 @@
-"""What a label's frequency means: counts, propensities, bands, bins, loss weights.
+"""What a label's frequency means: counts, propensities, bands, bins.
 
 Everything here is a function of ``counts``, the number of texts of each label in train and
 validation together, so that all stages agree on which labels are rare and how rare.
@@ -88,20 +88,3 @@ BINS = bin_names()
 def frequency_bin(counts: ArrayLike, edges: tuple[int, ...] = EDGES) -> NDArray[np.int8]:
     """Bin of every label, (L,): bin j holds counts above ``edges[j - 1]`` up to ``edges[j]``."""
     return np.searchsorted(np.asarray(edges), np.asarray(counts), side="left").astype(np.int8)
-
-
-def pw_weights(q: ArrayLike) -> NDArray[np.float64]:
-    """Weight of a label's positives under PW: ``2 q - 1``, (L,)."""
-    return 2.0 * np.asarray(q, np.float64) - 1.0
-
-
-def pwcb_weights(q: ArrayLike, counts: ArrayLike, beta: float = 0.9) -> NDArray[np.float64]:
-    """PW times the class-balanced factor ``(1 - beta)/(1 - beta^n)``, (L,).
-
-    A label without a text has no positives to weigh and keeps 1.
-    """
-    n = np.asarray(counts, np.float64)
-    seen = n > 0
-    weights = np.ones(len(n))
-    weights[seen] = pw_weights(q)[seen] * (1.0 - beta) / (1.0 - beta ** n[seen])
-    return weights

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coattail.errors import DataError
-from coattail.labels.frequency import pw_weights
+from coattail.labels.weighting import balanced, pw
 
 Name = Literal["zero_one", "hinge", "squared_hinge", "bce"]
 NAMES: tuple[Name, ...] = ("zero_one", "hinge", "squared_hinge", "bce")
@@ -62,7 +62,7 @@ def surrogate(name: Name, y: ArrayLike, s: ArrayLike, p: ArrayLike) -> Floats:
     Hinge and squared hinge bound the unbiased 0-1 loss plus (q - 1) y from above, and so does
     BCE divided by ln 2.
     """
-    return weighted(name, y, s, pw_weights(_inverse(p)))
+    return weighted(name, y, s, pw(_inverse(p)))
 
 
 def weighted(name: Name, y: ArrayLike, s: ArrayLike, weight: ArrayLike) -> Floats:
@@ -71,9 +71,8 @@ def weighted(name: Name, y: ArrayLike, s: ArrayLike, weight: ArrayLike) -> Float
 
 
 def balance(counts: ArrayLike, beta: float) -> Floats:
-    """Factor on the positives of a label with n texts, (1 - beta)/(1 - beta^n); 1 without texts."""
-    n = np.asarray(counts, np.float64)
-    return np.where(n > 0, (1.0 - beta) / (1.0 - beta ** np.maximum(n, 1.0)), 1.0)
+    """Factor on the positives of a label with n texts, (1 - beta)/(1 - beta^n)."""
+    return balanced(1.0, counts, beta)
 
 
 def rebalanced_then_unbiased(p: ArrayLike, factor: ArrayLike) -> Floats:
@@ -84,7 +83,7 @@ def rebalanced_then_unbiased(p: ArrayLike, factor: ArrayLike) -> Floats:
 
 def unbiased_then_rebalanced(p: ArrayLike, factor: ArrayLike) -> Floats:
     """Positive weight if the estimate's surrogate is rebalanced: what PW-cb trains."""
-    return np.asarray(factor, np.float64) * pw_weights(_inverse(p))
+    return np.asarray(factor, np.float64) * pw(_inverse(p))
 
 
 def _inverse(p: ArrayLike) -> Floats:

@@ -1,4 +1,4 @@
 """Everything with fit, predict, save and load.
 
-Face: `linear`, `ranking` (models that read rankings), `deep`.
+Face: `linear`, `ranking` (models that read rankings), `deep`, `kinds.ModelKind`, `plugins`.
 """

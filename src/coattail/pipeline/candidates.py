@@ -10,13 +10,9 @@ from typing import Any
 from coattail.config import suggestion
 from coattail.errors import ConfigError
 from coattail.files import atomic_file
-from coattail.pipeline.stage_result import StageResult
-
-RANKERS = ("train_linear", "train_deep", "transfer", "ensemble", "rerank")
-"""Stages whose variants are candidates: each writes data/ranked/<variant>."""
-
-VARIANTS = ("build_plt", "augment_tails", *RANKERS)
-"""Stages that run once per named section of params.yaml."""
+from coattail.pipeline import registry
+from coattail.pipeline.registry import RANKERS
+from coattail.pipeline.stage_result import LATE, StageResult
 
 
 @dataclass(frozen=True)
@@ -37,18 +33,22 @@ class Candidate:
 
 def stage_addresses(params: dict[str, Any]) -> list[str]:
     """Every stage of the pipeline that leaves a result, as DVC names it."""
-    plain = ["download", "preprocess"]
-    variants = [f"{stage}@{name}" for stage in VARIANTS for name in params.get(stage) or {}]
-    return [*plain, *variants, "evaluate"]
+    found: list[str] = []
+    for one in registry.SECTIONS:
+        if one.leaves:
+            variants = [f"{one.name}@{name}" for name in params.get(one.name) or {}]
+            found += variants if one.named else [one.stage or one.name]
+    return found
 
 
 def stages_before_evaluation(params: dict[str, Any]) -> list[str]:
     """Stages whose results are in data/runs."""
-    return [address for address in stage_addresses(params) if address != "evaluate"]
+    return [address for address in stage_addresses(params) if address not in LATE]
 
 
 def candidates(params: dict[str, Any]) -> dict[str, Candidate]:
     """All candidates of params.yaml by name, in the order of the stages."""
+    registry.check_installed(params)
     home: dict[str, str] = {}
     for stage in RANKERS:
         for name in params.get(stage) or {}:
@@ -77,7 +77,8 @@ def _resolve(
         raise ConfigError(f"params.yaml: candidates form a circle: {' -> '.join([*path, name])}")
     stage = home[name]
     section: dict[str, Any] = params[stage][name]
-    sources = tuple(section[key] for key in ("base", "first", "second") if key in section)
+    known = registry.stage(stage)
+    sources = tuple(section[key] for key in known.sources if key in section)
     for source in sources:
         if source not in home:
             raise ConfigError(
@@ -85,46 +86,20 @@ def _resolve(
                 f"{suggestion(source, list(home))}"
             )
     upstream = [_resolve(source, home, params, found, (*path, name)) for source in sources]
-    made_by: list[str] = ["download", "preprocess"]
+    made_by: list[str] = list(registry.MAKES_THE_DATA)
     for one in upstream:
         made_by += [address for address in one.made_by if address not in made_by]
-    if "tree" in section:
-        made_by.append(f"build_plt@{section['tree']}")
-    train = str(section.get("train", ""))
-    if train.startswith("augmented/"):
-        made_by.append(f"augment_tails@{train.removeprefix('augmented/')}")
-    made_by.append(f"{stage}@{name}")
+    made_by += [*registry.upstream(section), f"{stage}@{name}"]
     found[name] = Candidate(
         name,
         stage,
-        _family(stage, upstream),
+        registry.family(stage, section) or upstream[0].family,
         tuple(dict.fromkeys(m for one in upstream for m in one.tail_methods))
-        + _tail_methods(stage, section, train),
+        + registry.tail_methods(stage, section),
         tuple(made_by),
         sources,
     )
     return found[name]
-
-
-def _family(stage: str, upstream: list[Candidate]) -> str:
-    if stage == "rerank":
-        return upstream[0].family
-    return {"train_linear": "linear", "train_deep": "deep"}.get(stage, stage)
-
-
-def _tail_methods(stage: str, section: dict[str, Any], train: str) -> tuple[str, ...]:
-    methods = []
-    if section.get("weighting", "none") != "none":
-        methods.append(section["weighting"])
-    if train.startswith("augmented/"):
-        methods.append("taug")
-    if section.get("mix", "none") != "none":
-        methods.append(section["mix"])
-    if stage == "transfer":
-        methods.append(section.get("model", "httn"))
-    if stage == "rerank":
-        methods.append("rerank")
-    return tuple(methods)
 
 
 def chain_of(name: str, known: dict[str, Candidate]) -> dict[str, Candidate]:

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,10 +21,12 @@ from typing import NamedTuple
 
 from coattail.errors import CoattailError
 from coattail.files import atomic_file
+from coattail.pipeline import registry
 
 ROOT = Path(__file__).resolve().parents[3]
 SRC = ROOT / "src"
 FOLDER = Path("data/code")
+PYTHON = "python {}.{}".format(*sys.version_info[:2])
 NOT_A_STAGE = ("__init__", "code")
 
 PLUMBING = (
@@ -47,6 +50,8 @@ BESIDES = {
     "coattail.tracking": ["coattail.pipeline.outputs", "coattail.pipeline.stage_result"],
     # MLflow loads it by name.
     "coattail.tracking.publishing.log_model": ["coattail.tracking.publishing.model_code"],
+    # The registry names what it asks of models. What trains them has digests of its own.
+    "coattail.report.explanations": registry.explaining(),
 }
 """Modules that count with a module although no import of it says so."""
 
@@ -66,7 +71,7 @@ LIBRARIES = {
 """Import name -> packages of requirements.lock whose version can change a result."""
 
 NEUTRAL = {"filelock", "mlflow", "pandas", "psutil", "pydantic", "requests", "rich", "safetensors"}
-NEUTRAL |= {"huggingface_hub", "ruamel", "threadpoolctl"}
+NEUTRAL |= {"huggingface_hub", "ruamel", "threadpoolctl", "yaml"}
 """Libraries that carry, check and show; what they compute does not enter a result."""
 
 
@@ -83,18 +88,30 @@ def stages() -> list[str]:
 
 
 def lines(stage: str) -> list[str]:
-    """The digest of a stage: a line per file, asset and library it reaches."""
-    names, outside = reached(ROOT / "stages" / f"{stage}.py")
-    files = [ROOT / "stages" / "__init__.py", ROOT / "stages" / f"{stage}.py"]
-    files += [modules()[name] for name in names]
+    """The digest of a stage: a line per file, asset and library it reaches.
+
+    The models that a candidate chooses from have digests of their own.
+    """
+    scripts = [ROOT / "stages" / "__init__.py", ROOT / "stages" / f"{stage}.py"]
+    return listed(*reached(scripts[1]), scripts)
+
+
+def listed(names: set[str], outside: set[str], scripts: Sequence[Path] = ()) -> list[str]:
+    """Lines of scripts and of some of our modules, and the libraries that they import."""
+    found = {str(path.relative_to(ROOT)): _read(path).digest for path in scripts} | digests(names)
+    versions = [f"{package}=={locked()[package]}" for package in packages(outside)]
+    return [PYTHON, *versions, *(f"{path} {digest}" for path, digest in sorted(found.items()))]
+
+
+def digests(names: Iterable[str]) -> dict[str, str]:
+    """Digests of some of our modules, and of the assets beside and below them, by path."""
+    files = [modules()[name] for name in names]
     found = {str(path.relative_to(ROOT)): _read(path).digest for path in files}
-    for folder in {path.parent for path in files[2:]} - {SRC / "coattail"}:
+    for folder in {path.parent for path in files} - {SRC / "coattail"}:
         for path in folder.rglob("*"):
             if path.suffix in ASSETS:
-                found[str(path.relative_to(ROOT))] = _sha(path.read_bytes())
-    versions = [f"{package}=={locked()[package]}" for package in packages(outside)]
-    python = "python {}.{}".format(*sys.version_info[:2])
-    return [python, *versions, *(f"{path} {digest}" for path, digest in sorted(found.items()))]
+                found[str(path.relative_to(ROOT))] = sha(path.read_bytes())
+    return found
 
 
 def text(stage: str) -> str:
@@ -111,19 +128,22 @@ def check_script(script: Path) -> str:
 def check(stage: str, folder: Path = FOLDER) -> str:
     """The digest of a stage if it is the one in ``folder``, and libraries are those of the lock."""
     check_installed(reached(ROOT / "stages" / f"{stage}.py")[1])
-    path = folder / f"{stage}.txt"
+    return as_noted(folder / f"{stage}.txt", text(stage), f"stage {stage}", "dvc repro code")
+
+
+def as_noted(path: Path, now: str, whose: str, remedy: str) -> str:
+    """The digest ``now`` if it is the one in ``path``."""
     noted = path.read_text(encoding="utf-8") if path.exists() else ""
-    now = text(stage)
     if noted == now:
         return now
-    remedy = "run it by make repro, or first: dvc repro code"
+    remedy = f"run it by make repro, or first: {remedy}"
     if not noted:
-        raise CoattailError(f"{path} is missing, which says what code {stage} has; {remedy}")
+        raise CoattailError(f"{path} is missing, which says what code {whose} has; {remedy}")
     differing = {*noted.splitlines()} ^ {*now.splitlines()}
     changed = sorted({line.split()[0] for line in differing if line.strip()}) or ["a blank line"]
     shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
     raise CoattailError(
-        f"the code of stage {stage} has changed since {path} was written ({shown}), "
+        f"the code of {whose} has changed since {path} was written ({shown}), "
         f"so DVC would file its results under the wrong code; {remedy}"
     )
 
@@ -151,23 +171,31 @@ def reached(start: Path) -> tuple[set[str], set[str]]:
 
     Plumbing is left out; what the package of a stage imports before it counts.
     """
-    known = modules()
-    todo, seen, outside = [start], set(), set()
+    names = list(imports(start))
     if start.parent == ROOT / "stages":
-        todo.append(start.with_name("__init__.py"))
+        names += imports(start.with_name("__init__.py"))
+    return follow(names)
+
+
+def follow(names: Iterable[str]) -> tuple[set[str], set[str]]:
+    """Our modules among ``names`` and all that they import, and the libraries these import."""
+    known = modules()
+    todo = list(names)
+    seen: set[str] = set()
+    outside: set[str] = set()
     while todo:
-        for name in imports(todo.pop()):
-            first = name.partition(".")[0]
-            if first != "coattail":
-                outside.add(first)
-                continue
-            parts = name.split(".")
-            # Importing a.b.c runs a/__init__ and a.b/__init__ too.
-            for one in (".".join(parts[:end]) for end in range(2, len(parts) + 1)):
-                for module in [one, *BESIDES.get(one, [])]:
-                    if module in known and module not in seen and not _plumbing(module):
-                        seen.add(module)
-                        todo.append(known[module])
+        name = todo.pop()
+        first = name.partition(".")[0]
+        if first != "coattail":
+            outside.add(first)
+            continue
+        parts = name.split(".")
+        # Importing a.b.c runs a/__init__ and a.b/__init__ too.
+        for one in (".".join(parts[:end]) for end in range(2, len(parts) + 1)):
+            for module in [one, *BESIDES.get(one, [])]:
+                if module in known and module not in seen and not _plumbing(module):
+                    seen.add(module)
+                    todo += imports(known[module])
     return seen, outside - {"stages"} - sys.stdlib_module_names
 
 
@@ -231,7 +259,7 @@ def read(source: bytes) -> tuple[str, list[str]]:
             node.keywords = [word for word in node.keywords if word.arg != "description"]
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return _sha(ast.dump(tree).encode()), sorted(found)
+    return sha(ast.dump(tree).encode()), sorted(found)
 
 
 def _is_prose(node: ast.stmt) -> bool:
@@ -244,14 +272,14 @@ def _is_prose(node: ast.stmt) -> bool:
     )
 
 
-def _sha(content: bytes) -> str:
+def sha(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 @cache
 def _read(path: Path) -> _Reading:
     source = path.read_bytes()
-    key = _sha(source)
+    key = sha(source)
     if key not in _readings():
         try:
             _readings()[key] = _Reading(*read(source))
@@ -272,7 +300,7 @@ _new: list[str] = []
 
 def _place() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    own = _sha(Path(__file__).read_bytes())
+    own = sha(Path(__file__).read_bytes())
     return Path(home) / "coattail" / f"code-{own}-{sys.version_info[0]}.{sys.version_info[1]}.json"
 
 

@@ -7,25 +7,21 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from coattail.pipeline.candidates import RANKERS, stages_before_evaluation
+from coattail.pipeline import registry
+from coattail.pipeline.candidates import stages_before_evaluation
 
 log = logging.getLogger("coattail")
-
-FOLDERS = {
-    "plt": ("build_plt",),
-    "augmented": ("augment_tails",),
-    "models": RANKERS,
-    "ranked": RANKERS,
-}
-"""Folders of data/ with one entry per variant, and the stages whose variants they are."""
 
 
 def leftovers(params: dict[str, Any], data: Path = Path("data")) -> list[Path]:
     """Entries of data/ that no stage of params.yaml makes."""
     found: list[Path] = []
     expected = {"runs": {f"{address}.json" for address in stages_before_evaluation(params)}}
-    for folder, stages in FOLDERS.items():
-        expected[folder] = {name for stage in stages for name in params.get(stage) or {}}
+    for one in registry.SECTIONS:
+        for folder in one.folders:
+            expected.setdefault(folder, set()).update(params.get(one.name) or {})
+    digests = [*(kind.name for kind in registry.built_in()), *(params.get("plugins") or {})]
+    expected["code/models"] = {f"{name}.txt" for name in digests}
     for folder, names in expected.items():
         there = [path for path in sorted((data / folder).glob("*")) if path.name[0] != "."]
         found += [path for path in there if path.name not in names]

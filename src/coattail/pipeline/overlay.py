@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import Comment, CommentedMap
 
-from coattail.config import PARAMS, read_yaml, suggestion
+from coattail.config import PARAMS, parse_yaml, read_yaml, suggestion
 from coattail.errors import ConfigError
 from coattail.files import atomic_file
 
@@ -81,7 +81,7 @@ def merge(name: str, data: str | None, own: Own | None = None) -> tuple[str, str
         _set(content[section], values)
     text = io.StringIO()
     yaml.dump(content, text)
-    check(YAML(typ="safe", pure=True).load(text.getvalue()), f"params.yaml with {name}")
+    check(parse_yaml(text.getvalue(), PARAMS), f"params.yaml with {name}")
     # A variant that is taken out takes the blank line behind it along.
     return before, ASTRAY.sub(r"\1  \2", SECTION.sub(r"\1\n\n", text.getvalue()))
 

@@ -18,7 +18,7 @@ from coattail import cores
 from coattail.config import Params, load, parse, read_yaml
 from coattail.errors import CoattailError, ConfigError
 from coattail.models import begun_with
-from coattail.pipeline import code_digest
+from coattail.pipeline import code_digest, model_digest, registry
 from coattail.processor import Wanted, held, obstacle
 
 log = logging.getLogger("coattail")
@@ -87,7 +87,7 @@ def run(main: Callable[..., None]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         if digest := code_digest.check_script(Path(sys.argv[0])):
-            begun_with.set_code(digest)
+            begun_with.set_code(digest + _check_model(Path(sys.argv[0]).stem, sys.argv[1:]))
         wanted = settings()
         limit_threads(wanted.threads)
         _warn_of_other_bytes(wanted.processor)
@@ -119,11 +119,31 @@ def _fail(message: str, code: int = 1) -> None:
     sys.exit(code)
 
 
-def section(stage: str, variant: str | None, model: Any) -> Any:
-    """The params of a stage or of one of its variants."""
+def _check_model(stage: str, arguments: list[str]) -> str:
+    """The digest of the model that a variant chooses; "" for stages that have no choice."""
+    if stage not in registry.CHOOSING or not arguments:
+        return ""
+    registry.check_installed(read_yaml("params.yaml"))
+    return model_digest.check(registry.kind_of(stage, _section(stage, arguments[0])))
+
+
+def section(stage: str, variant: str | None, model: Any = None) -> Any:
+    """The params of a stage or of one of its variants, as ``model`` or as the registry says."""
+    where = f"{stage}.{variant}" if variant else stage
+    if model is not None:
+        _check_name(stage, variant)
+        return load(where, model)
+    return registry.parsed(stage, _section(stage, variant), f"params.yaml: {where}")
+
+
+def _section(stage: str, variant: str | None) -> Any:
+    _check_name(stage, variant)
+    return load(f"{stage}.{variant}" if variant else stage, Any)
+
+
+def _check_name(stage: str, variant: str | None) -> None:
     if variant is not None and "." in variant:
         raise ConfigError(f"params.yaml: {stage}.{variant}: a variant's name cannot hold a dot")
-    return load(f"{stage}.{variant}" if variant else stage, model)
 
 
 def partial(address: str) -> Path:

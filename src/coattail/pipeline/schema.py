@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from coattail.config import parse, suggestion
-from coattail.data.augment import AugmentParams
-from coattail.data.corpus import PreprocessParams
-from coattail.data.dataset_params import NOTHING, OWN, DatasetParams, TakeInParams, VectorsParams
+from coattail.data.dataset_params import NOTHING, OWN
 from coattail.errors import ConfigError
 from coattail.evaluation import champion
 from coattail.evaluation.scoring import EvaluateParams
-from coattail.labels.tree_params import TreeParams
-from coattail.models.deep.deep_params import DeepParams
-from coattail.models.deep.transfer.transfer_params import TransferParams
-from coattail.models.linear.linear_params import LinearParams
-from coattail.models.ranking.ensemble import EnsembleParams
-from coattail.models.ranking.trade_off import RerankParams
-from coattail.pipeline.candidates import VARIANTS, candidates
-from coattail.pipeline.result_params import PublishParams, ReportParams
+from coattail.pipeline import registry
+from coattail.pipeline.candidates import candidates
 from coattail.pipeline.runner import RunSettings
 
-SECTIONS: dict[str, Any] = {
-    "dataset": DatasetParams,
-    "take_in": TakeInParams,
-    "vectors": VectorsParams,
-    "preprocess": PreprocessParams,
-    "build_plt": TreeParams,
-    "augment_tails": AugmentParams,
-    "train_linear": LinearParams,
-    "train_deep": DeepParams,
-    "transfer": TransferParams,
-    "ensemble": EnsembleParams,
-    "rerank": RerankParams,
-    "evaluate": EvaluateParams,
-    "report": ReportParams,
-    "publish": PublishParams,
-}
-
-WIRING = {"train_linear": ("train", "tree"), "train_deep": ("tree",)}
-"""Keys with a default that must stand in params.yaml all the same: DVC makes paths of them."""
+SECTIONS = tuple(one.name for one in registry.SECTIONS)
 
 
 def check(content: dict[str, Any], where: str = "params.yaml") -> None:
@@ -54,32 +30,34 @@ def check(content: dict[str, Any], where: str = "params.yaml") -> None:
         f"{where}: section {name!r} is missing" for name in SECTIONS if name not in content
     ]
     present = {key: content[key] for key in settings if key in content}
-    problems += _problems(present, RunSettings, f"{where}: ")
-    for name, model in SECTIONS.items():
+    problems += _complaints(lambda: parse(present, RunSettings, f"{where}: "))
+    for name in SECTIONS:
         if name in content:
-            problems += _section(name, content[name], model, where)
+            problems += _section(name, content[name], where)
     if not problems:
         problems += _references(content, where)
     if problems:
         raise ConfigError("\n".join(problems))
 
 
-def _section(name: str, value: Any, model: Any, where: str) -> list[str]:
-    if name not in (*VARIANTS, "take_in"):
-        return _problems(value, model, f"{where}: {name}")
+def _section(name: str, value: Any, where: str) -> list[str]:
+    if not registry.stage(name).named:
+        return _complaints(lambda: registry.parsed(name, value, f"{where}: {name}"))
     if not isinstance(value, dict):
         return [f"{where}: {name}: wanted named variants (or {{}}), got {value!r}"]
     found: list[str] = []
     for variant, params in value.items():
         if not str(variant).replace("-", "").replace("_", "").isalnum():
             found.append(f"{where}: {name}.{variant}: a name has letters, digits, - and _ only")
-        found += _problems(params, model, f"{where}: {name}.{variant}")
+        place = f"{where}: {name}.{variant}"
+        found += _complaints(partial(registry.parsed, name, params, place))
     return found
 
 
-def _problems(value: Any, model: Any, where: str) -> list[str]:
+def _complaints(look: Callable[[], Any]) -> list[str]:
+    """Lines of the error that ``look`` raises, if it does."""
     try:
-        parse(value, model, where)
+        look()
     except ConfigError as error:
         return str(error).split("\n")
     return []
@@ -92,22 +70,24 @@ def _references(content: dict[str, Any], where: str) -> list[str]:
         made = candidates(content)
     except ConfigError as error:
         return [str(error)]
-    for stage, keys in WIRING.items():
-        for name, section in (content[stage] or {}).items():
+    found += _complaints(lambda: registry.check_models(content))
+    for stage in registry.SECTIONS:
+        for name, section in ((content[stage.name] or {}) if stage.wiring else {}).items():
+            place = f"{where}: {stage.name}.{name}"
             found += [
-                f"{where}: {stage}.{name}: {key} has to be written out, since dvc.yaml reads it"
-                for key in keys
+                f"{place}: {key} has to be written out, since dvc.yaml reads it"
+                for key in stage.wiring
                 if key not in section
             ]
-    known = {f"{stage}@{name}" for stage in VARIANTS for name in content[stage] or {}}
+    known = {f"{stage}@{name}" for stage in registry.VARIANTS for name in content[stage] or {}}
     found += _taken_in(content, where)
     for candidate in made.values():
         for address in candidate.made_by:
             if "@" in address and address not in known:
-                stage, name = address.split("@")
+                needed, name = address.split("@")
                 found.append(
-                    f"{where}: {candidate.stage}.{candidate.name} needs {stage}.{name}, "
-                    f"which is not there{suggestion(name, list(content[stage] or {}))}"
+                    f"{where}: {candidate.stage}.{candidate.name} needs {needed}.{name}, "
+                    f"which is not there{suggestion(name, list(content[needed] or {}))}"
                 )
     scored: EvaluateParams = parse(content["evaluate"], EvaluateParams, f"{where}: evaluate")
     found += [f"{where}: {line}" for line in champion.complaints(scored.best, scored.ks)]

@@ -83,6 +83,17 @@ const CHARTS = {
         xaxis: { type: "category", tickangle: narrow ? -60 : 0, categoryorder: "array",
           categoryarray: bins.names, title: { text: "training texts of the label" } } })];
   },
+  tail(narrow) {
+    const shown = visible().filter((c) => NUMBERS.tail[c]);
+    const traces = shown.map((c) => {
+      const { points, mean, found } = NUMBERS.tail[c];
+      return line(c, points.map((p) => p[0]), points.map((p) => p[1]), { mode: "lines",
+        hovertemplate: `label %{x:,}: F1 %{y:.0f}; mean ${two(mean)}, ${found[0].toLocaleString("en")} of `
+          + `${found[1].toLocaleString("en")} labels found<extra>%{fullData.name}</extra>` });
+    });
+    return [traces, layout({ xaxis: { title: { text: narrow ? "tail labels" : "tail labels with a test text, each candidate's best first" } },
+      yaxis: { rangemode: "tozero", title: { text: "F1 of the label" } } })];
+  },
   norms(narrow) {
     const shown = visible().filter((c) => NUMBERS.norms[c]);
     const traces = shown.map((c) => {

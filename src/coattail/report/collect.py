@@ -24,6 +24,7 @@ from coattail.progress import progress
 from coattail.report.examples import Example, choose, read_texts, said
 from coattail.report.explanations import Explainer, norm_table
 from coattail.report.label_table import LabelTable, label_table
+from coattail.report.tail_labels import TailLabels, tail_labels
 
 CURVE = "valid_ndcg_at_5"  # what every network logs per epoch
 POINTS = 400  # of the frequency curve; a screen shows no more
@@ -59,8 +60,10 @@ class Content:
     counts: dict[int, int]
     bands: dict[int, str]
     labels: LabelTable
+    tail: TailLabels
     examples: list[Example]
     norms: list[Row]
+    explained: bool  # whether any candidate's words can be shown
 
     @property
     def dataset(self) -> str:
@@ -99,8 +102,10 @@ def collect(
         counts={label: int(features.counts[label]) for label in named},
         bands={label: BANDS[features.bands[label]] for label in named},
         labels=table,
+        tail=tail_labels(rankings, features, k),
         examples=examples,
         norms=norm_table(explainer, scored.bins),
+        explained=any(explainer.explains(name) for name in known),
     )
 
 

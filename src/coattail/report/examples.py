@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,7 +11,6 @@ from numpy.typing import NDArray
 
 from coattail.arrays import TopK
 from coattail.data.features import Features
-from coattail.errors import DataError
 from coattail.evaluation import metrics
 from coattail.labels.frequency import TAIL
 
@@ -103,22 +100,9 @@ def said(top: TopK, row: int, k: int, true: tuple[int, ...]) -> list[Prediction]
 
 def read_texts(features: Features, rows: list[int]) -> dict[int, tuple[str, str]]:
     """Id and text of some test texts; the heaviest tf-idf words where the dataset has no text."""
-    path = features.folder / "texts" / "test.jsonl.gz"
-    if not path.exists():
+    if not features.has_texts("test"):
         return {row: (str(row), _heaviest_words(features, row)) for row in rows}
-    wanted, found = set(rows), {}
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file):
-                if number in wanted:
-                    content = json.loads(line)
-                    found[number] = (str(content.get("id", number)), str(content["text"]))
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path} is damaged ({error}); run dvc repro preprocess") from None
-    missing = sorted(wanted - set(found))
-    if missing:
-        raise DataError(f"{path} has no text {missing[0]}; run dvc repro preprocess")
-    return found
+    return features.some_documents("test", rows)
 
 
 def _heaviest_words(features: Features, row: int) -> str:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.arrays import Ragged
 from coattail.data.features import Features
-from coattail.errors import ModelError
 from coattail.labels.frequency import bin_names, frequency_bin
+from coattail.models.kinds import ModelKind
+from coattail.pipeline import registry
 from coattail.pipeline.candidates import Candidate
 
 log = logging.getLogger("coattail")
@@ -33,87 +32,70 @@ class Explainer:
         self.folder, self.candidates, self.words = data / "models", candidates, words
         self.features = Features(data / "features")
         self._models: dict[str, Any] = {}
+        self._read: dict[str, Any] = {}  # test texts, by how models read them
         self._mute: set[str] = set()  # candidates found to have no words
 
     def words_of(self, name: str, row: int, labels: list[int]) -> list[Words]:
         """For each label the words of a test text that spoke for it most; empty if unknown."""
         candidate = self.candidates[name]
-        if candidate.stage == "rerank":
+        if len(candidate.sources) == 1:
             return self.words_of(candidate.sources[0], row, labels)
         nothing: list[Words] = [() for _ in labels]
         if not labels or not self.words or name in self._mute:
             return nothing
-        if candidate.stage == "train_linear":
-            return self._linear(name, row, labels) or nothing
-        if candidate.stage == "train_deep":
-            return self._attention(name, row, labels)
-        return nothing
+        kind = self.kind(name)
+        explain = kind.get("explain")
+        found = None
+        if explain is not None:
+            found = explain(self._model(name), self._text(kind.reads, row), labels, self.words)
+        if found is None:
+            log.info("report: no words from %s: its model %s has none", name, kind.name)
+            self._mute.add(name)
+            return nothing
+        return [
+            tuple((self._word(kind.reads, word), value) for word, value in one) for one in found
+        ]
 
     def norms(self, name: str) -> NDArray[np.float64] | None:
         """Norm of every label's classifier, (L,), of a linear model that has one per label."""
-        if self.candidates[name].stage != "train_linear":
-            return None
-        from coattail.models.linear import explain
+        norms = self.kind(name).get("norms")
+        return norms(self._model(name)) if norms else None
 
-        return explain.norms(self._model(name))
+    def explains(self, name: str) -> bool:
+        """Whether words of a candidate may stand in the report."""
+        sources = self.candidates[name].sources
+        return self.explains(sources[0]) if len(sources) == 1 else bool(self.kind(name).explain)
 
-    def _linear(self, name: str, row: int, labels: list[int]) -> list[Words] | None:
-        from coattail.models.linear import explain
+    def kind(self, name: str) -> ModelKind:
+        """What the registry knows of a candidate's model."""
+        return registry.kind_in(self.candidates[name].stage, self.folder / name)
 
-        x = self._tfidf[row]
-        found = explain.contributions(self._model(name), x, labels, self.words)
-        if found is None:
-            return None
-        words = self.features.words
-        return [tuple((words[i], value) for i, value in one) for one in found]
+    def _text(self, reads: str, row: int) -> Any:
+        """A test text as a model reads it: a row of tf-idf, token ids, or the text."""
+        inputs = self._inputs(reads)
+        if isinstance(inputs, Ragged):
+            return np.asarray(inputs.values[inputs.indptr[row] : inputs.indptr[row + 1]])
+        return inputs[row]
 
-    def _attention(self, name: str, row: int, labels: list[int]) -> list[Words]:
-        tokens = self._tokens
-        ids = np.asarray(tokens.values[tokens.indptr[row] : tokens.indptr[row + 1]])
-        found: list[Words] = []
-        for label in labels:
-            try:
-                weights = self._model(name).explain(ids, [label])[0]
-            except (AttributeError, ModelError) as error:
-                # A network without attention, or a label it has none for: others may have some.
-                if not found:
-                    log.info("report: no words from %s: %s", name, error)
-                    self._mute.add(name)
-                    return [() for _ in labels]
-                found.append(())
-            else:
-                found.append(self._heaviest(ids[: len(weights)], weights))
-        return found
+    def _word(self, reads: str, word: Any) -> str:
+        """The word that a model means: it names it itself, or by its id."""
+        if isinstance(word, str):
+            return word
+        return self._words(reads)[word]
 
-    def _heaviest(self, ids: NDArray, weights: NDArray) -> Words:
-        """A word that stands several times counts with the sum of its weights."""
-        words, place = np.unique(ids, return_inverse=True)
-        total = np.bincount(place, weights)
-        order = np.lexsort((words, -np.round(total, 4)))[: self.words]
-        return tuple((self.features.vocabulary[words[i]], float(total[i])) for i in order)
+    def _inputs(self, reads: str) -> Any:
+        if reads not in self._read:
+            self._read[reads] = self.features.inputs(reads, "test")
+        return self._read[reads]
 
-    @cached_property
-    def _tfidf(self) -> sp.csr_matrix:
-        return self.features.X("test")
-
-    @cached_property
-    def _tokens(self) -> Ragged:
-        return self.features.tokens("test")
+    def _words(self, reads: str) -> list[str]:
+        return self.features.words if reads == "tfidf" else self.features.vocabulary
 
     def _model(self, name: str) -> Any:
         if name not in self._models:
-            self._models[name] = _load(self.candidates[name].stage, self.folder / name)
+            stage = self.candidates[name].stage
+            self._models[name] = registry.load(stage, self.folder / name)
         return self._models[name]
-
-
-def _load(stage: str, folder: Path) -> Any:
-    if stage == "train_linear":
-        from coattail.models.linear import linear_models as linear
-
-        return linear.load(folder)
-    from coattail.models.deep import deep_models as deep
-
-    return deep.load(folder)
 
 
 def norm_table(explainer: Explainer, edges: tuple[int, ...]) -> list[dict[str, Any]]:

@@ -205,7 +205,6 @@ def notes(content: Content) -> dict[str, str]:
     """The sentences above the pictures."""
     summary, k = content.evaluation.summary, content.k
     base = escape(summary["base"])
-    shares = sum(one.stage not in ("ensemble", "transfer") for one in content.candidates.values())
     left = content.labels.left_out
     return {
         "leaderboard_note": f"Press a heading to sort. {BETTER} and {WORSE}: better or worse than "
@@ -219,6 +218,9 @@ def notes(content: Content) -> dict[str, str]:
         "bands_note": "The head is made of the most frequent labels, the tail of the rarest. "
         f"Recall@{k}: of the true labels of a band, the share among the first {k} answers. "
         "Coverage: the share of the band's labels found at least once.",
+        "tail_note": f"F1 of every tail label among the first {k} answers, each candidate's best "
+        "label first. The further to the right a line stays above 0, the more rare labels are "
+        "found at all; point at it for their number.",
         "front_note": f"P@{k} asks for right answers, PSP@{k} weights rare ones up. A candidate is "
         "on the front (ringed) if no other is better in both.",
         "calibration_note": f"Of the first {k} answers with a probability of about p, how many "
@@ -238,7 +240,7 @@ def notes(content: Content) -> dict[str, str]:
         + (
             " Small words spoke most for the label: the strongest features of a linear model, the "
             "attention of a network. Point at them to see weights."
-            if shares
+            if content.explained
             else ""
         ),
     }

@@ -34,6 +34,7 @@ def numbers(content: Content) -> dict[str, Any]:
         ],
         "calibration": _calibration(tables["calibration"], content),
         "norms": _norms(content.norms, names),
+        "tail": _tail(content),
         "training": _training(content, names),
         "curve": content.curve,
         "labels": _labels(content, names),
@@ -136,6 +137,20 @@ def _norms(rows: list[Row], names: list[str]) -> dict[str, Any]:
         points = found.setdefault(str(names.index(row["candidate"])), [])
         points.append([row["bin"], row["relative"], row["norm"], row["labels"]])
     return found
+
+
+def _tail(content: Content) -> dict[str, Any]:
+    """Position of a candidate -> its line over tail labels, mean F1, and how many it finds."""
+    tail = content.tail
+    return {
+        str(position): {
+            "points": tail.line[name],
+            "mean": tail.mean[name],
+            "found": [tail.found[name], tail.labels],
+        }
+        for position, name in enumerate(content.candidates)
+        if tail.labels
+    }
 
 
 def _training(content: Content, names: list[str]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ const redraw = () => drawn.forEach(draw);
 function startChips() {
   const shapes = { circle: "●", square: "■", diamond: "◆", "triangle-up": "▲", cross: "✚", x: "✖", star: "★" };
   const relevant = (chart) => NAMES.map((_, c) => c).filter((c) => {
-    const part = { norms: "norms", calibration: "calibration", training: "training" }[chart];
+    const part = { tail: "tail", norms: "norms", calibration: "calibration", training: "training" }[chart];
     return !part || NUMBERS[part][c];
   });
   for (const box of document.querySelectorAll(".chips")) {
@@ -127,7 +127,7 @@ async function startPictures() {
   });
 }
 
-for (const part of ["norms", "calibration", "training"]) {
+for (const part of ["tail", "norms", "calibration", "training"]) {
   if (!Object.keys(NUMBERS[part]).length) by(`with-${part}`).hidden = true;
 }
 startTheme();

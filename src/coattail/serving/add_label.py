@@ -10,16 +10,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
-
 from coattail.data.features import Features
-from coattail.data.text import UNK, is_mark, spelling
+from coattail.data.text import is_mark, spelling
 from coattail.errors import DataError, ModelError
 from coattail.files import atomic_folder
-from coattail.models.linear.ovr import Ovr
+from coattail.pipeline import registry
 from coattail.serving.bundle import bundle
-from coattail.serving.featurizer import Featurizer
+from coattail.serving.new_texts import NewTexts
 from coattail.serving.tagger import Tagger
 
 ADDED = Path("data/added")
@@ -73,10 +70,8 @@ def add_label(
         )
     model = _grown(tagger, name, texts)
     with atomic_folder(folder) as out:
-        bundle(out, tagger.name, tagger.chain, tagger.folder)
+        bundle(out, tagger.name, tagger.chain, tagger.folder, [*names, name])
         model.save(out / "models" / tagger.name)
-        listed = "".join(f"{label}\n" for label in [*names, name])
-        (out / "features" / "labels" / "names.txt").write_text(listed, encoding="utf-8")
     return folder, len(names)
 
 
@@ -89,51 +84,32 @@ def open_tagger(source: str | None) -> Tagger:
 
 def _grown(tagger: Tagger, name: str, texts: list[str]) -> Any:
     """The candidate's model with one more label."""
-    stage = tagger.chain[tagger.name].stage
-    if stage not in ("transfer", "train_linear"):
+    kind = tagger.kind(tagger.name)
+    grow = kind.get("add_label")
+    if grow is None:
+        stage = tagger.chain[tagger.name].stage
+        made = f"a {kind.name} model" if registry.stage(stage).chooses else f"made by {stage}"
         raise ModelError(
-            f"{tagger.name} is made by {stage}, which cannot take a label without training; "
-            "choose a candidate of transfer (model: httn or imprinting) or a one-vs-rest model"
+            f"{tagger.name} is {made}, which cannot take a label without being trained again; "
+            f"choose a candidate with model: {', '.join(registry.growing())}"
         )
-    model = tagger.model(tagger.name)
-    featurizer = Featurizer(Features(tagger.folder / "features"))
-    if stage == "train_linear":
-        _grow_linear(model, tagger, featurizer.tfidf(texts))
-        return model
-    if not hasattr(model, "add_label"):
-        kind = model.params.model
-        raise ModelError(
-            f"{tagger.name} is a {kind} model, which has no transfer to add labels with; "
-            "use model: httn or imprinting"
-        )
-    tokens = featurizer.tokens(texts)
-    if not np.any(tokens.values != UNK):
+    features = Features(tagger.folder / "features")
+    new = NewTexts(texts, features.vectorizer)
+    if not new.known_to(kind.reads).any():
         raise DataError(f"the model knows no word of the texts for {name!r}; wanted other texts")
-    model.add_label(name, tokens)
+
+    def training() -> Any:
+        try:
+            return features.inputs(kind.reads, "train")
+        except (DataError, OSError) as error:
+            raise ModelError(
+                f"{error}: {tagger.name} learns a label against its training texts; name the "
+                "candidate in its project instead of a bundle"
+            ) from None
+
+    model = tagger.model(tagger.name)
+    grow(model, name, getattr(new, kind.reads), training)
     return model
-
-
-def _grow_linear(model: Any, tagger: Tagger, new: sp.csr_matrix) -> None:
-    """One more classifier: the new texts against all training texts."""
-    if not isinstance(model, Ovr):
-        raise ModelError(
-            f"{tagger.name} is not a plain one-vs-rest model; only that, or a candidate of "
-            "transfer, takes a label without training everything again"
-        )
-    folder = tagger.folder / "features" / "tfidf" / "train"
-    if not folder.exists():
-        raise ModelError(
-            f"{folder} is missing: a one-vs-rest model learns a label against its training texts; "
-            "name the candidate in its project instead of a bundle"
-        )
-    if not new.nnz:
-        raise DataError("the model knows no word of the texts; wanted other texts")
-    X = sp.vstack([Features(tagger.folder / "features").X("train"), new], format="csr")
-    truth = np.zeros((X.shape[0], 1), np.float32)
-    truth[-new.shape[0] :] = 1
-    one = Ovr(model.params).fit(X, sp.csr_matrix(truth))
-    model.W_ = sp.csr_matrix(sp.hstack([model.W_, one.W_], format="csr"))
-    model.bias_ = np.concatenate([model.bias_, one.bias_])
 
 
 def _slug(name: str) -> str:

@@ -7,22 +7,21 @@ combines), the words and labels, and bundle.json, which says how they hang toget
 from __future__ import annotations
 
 import json
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coattail.arrays import TopK
+from coattail.arrays import DEPTH, TopK
 from coattail.data.features import Features
 from coattail.errors import ConfigError, ModelError
 from coattail.evaluation.champion import Champion
+from coattail.models import plugins
+from coattail.models.kinds import ModelKind
+from coattail.pipeline import registry
 from coattail.pipeline.candidates import Candidate, candidates, chain_of
-from coattail.serving.featurizer import Featurizer, NewTexts
-
-LISTED = 100
-"""Labels ranked before reranking and averaging, as in the pipeline."""
+from coattail.serving.new_texts import NewTexts
 
 
 class Tag(NamedTuple):
@@ -78,7 +77,8 @@ class Tagger:
         return cls(Path("data"), name, chain_of(name, known))
 
     @classmethod
-    def of_bundle(cls, folder: str | Path) -> Tagger:
+    def of_bundle(cls, folder: str | Path, with_code: bool = False) -> Tagger:
+        """A bundle in a folder; ``with_code``: that of its plugins came along and is trusted."""
         folder = Path(folder)
         try:
             content = json.loads((folder / "bundle.json").read_text())
@@ -86,21 +86,23 @@ class Tagger:
                 name: Candidate(name, entry["stage"], "", (), (), tuple(entry["sources"]))
                 for name, entry in content["chain"].items()
             }
+            brought = {m: (p["kind"], p["package"]) for m, p in content.get("plugins", {}).items()}
         except (FileNotFoundError, KeyError, ValueError) as error:
             raise ModelError(f"{folder} is not a coattail bundle: {error}") from None
+        for model, (kind, package) in brought.items():
+            if with_code:
+                plugins.bring(model, kind, package)
+            elif plugins.kind(model) is None:
+                raise plugins.missing(model, package)
         return cls(folder, content["candidate"], chain)
-
-    @cached_property
-    def _featurizer(self) -> Featurizer:
-        return Featurizer(self._features)
 
     def rank(self, texts: list[str], k: int) -> TopK:
         """The k best labels of every text."""
-        return self._rank(self.name, NewTexts(texts, self._featurizer)).head(k)
+        return self._rank(self.name, NewTexts(texts, self._features.vectorizer)).head(k)
 
     def tag(self, texts: list[str], k: int) -> list[Tagged]:
         """The k best labels of every text by name."""
-        new = NewTexts(texts, self._featurizer)
+        new = NewTexts(texts, self._features.vectorizer)
         known, top = self._knows(self.name, new), self._rank(self.name, new).head(k)
         rows = (top.rows(slice(row, row + 1)) for row in range(len(texts)))
         return [
@@ -113,7 +115,7 @@ class Tagger:
         """What to say of a text without a known word, and what helps."""
         return (
             f"{self.name} knows no word of it and gives no labels; write more of it, in the words "
-            f"of the training texts ({self.folder / 'features' / 'tokens' / 'vocabulary.txt'})"
+            f"of the training texts ({self._features.vectorizer.vocabulary_path})"
         )
 
     def _tags(self, one: TopK) -> list[Tag]:
@@ -124,54 +126,27 @@ class Tagger:
 
     def _knows(self, name: str, new: NewTexts) -> NDArray[np.bool_]:
         """Of which texts a candidate knows a word: one of those it is made from has to."""
-        candidate = self.chain[name]
-        if candidate.stage in ("ensemble", "rerank"):
-            known = [self._knows(source, new) for source in candidate.sources]
-            return np.any(known, axis=0)
-        return new.known_to(self._reads(name))
+        if sources := self.chain[name].sources:
+            return np.any([self._knows(source, new) for source in sources], axis=0)
+        return new.known_to(self.kind(name).reads)
 
     def _rank(self, name: str, new: NewTexts) -> TopK:
-        candidate, model = self.chain[name], self.model(name)
-        sources = [self._rank(source, new) for source in candidate.sources]
-        match candidate.stage:
-            case "ensemble":
-                top: TopK = model.predict(*sources, LISTED)
-            case "rerank":
-                top = model.predict(*sources, LISTED, new.texts)
-            case _:
-                top = model.predict(getattr(new, self._reads(name)), LISTED)
-        return top
+        sources = [self._rank(source, new) for source in self.chain[name].sources]
+        reads, model = self.kind(name).reads, self.model(name)
+        if not sources:
+            return model.predict(getattr(new, reads), DEPTH)
+        more = [new.texts] if "texts" in reads else []
+        return model.predict(*sources, DEPTH, *more)
 
-    def _reads(self, name: str) -> str:
-        """What a model reads that is not made from others: tfidf, tokens or texts."""
-        if self.chain[name].stage == "train_linear":
-            return "tfidf"
-        return getattr(self.model(name), "reads", "tokens")
+    def kind(self, name: str) -> ModelKind:
+        """What the registry knows of a candidate of the chain."""
+        return registry.kind_in(self.chain[name].stage, self._place(name))
 
     def model(self, name: str) -> Any:
         """The trained model of a candidate of the chain."""
         if name not in self._models:
-            self._models[name] = _load(self.chain[name].stage, self.folder / "models" / name)
+            self._models[name] = registry.load(self.chain[name].stage, self._place(name))
         return self._models[name]
 
-
-def _load(stage: str, folder: Path) -> Any:
-    if stage == "train_linear":
-        from coattail.models.linear import linear_models as linear
-
-        return linear.load(folder)
-    if stage == "train_deep":
-        from coattail.models.deep import deep_models as deep
-
-        return deep.load(folder)
-    if stage == "transfer":
-        from coattail.models.deep.transfer import transfer_models
-
-        return transfer_models.load(folder)
-    if stage == "ensemble":
-        from coattail.models.ranking.ensemble import Ensemble
-
-        return Ensemble.load(folder)
-    from coattail.models.ranking.rerank import Reranker
-
-    return Reranker.load(folder)
+    def _place(self, name: str) -> Path:
+        return self.folder / "models" / name

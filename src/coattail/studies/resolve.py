@@ -11,11 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from coattail.config import PARAMS, parse, parse_yaml, read_yaml
+from coattail.config import PARAMS, parse_yaml, read_yaml
 from coattail.errors import ConfigError
-from coattail.pipeline import overlay, schema
-from coattail.pipeline.candidates import VARIANTS, candidates
+from coattail.pipeline import overlay, registry, schema
+from coattail.pipeline.candidates import candidates
 from coattail.pipeline.pointing import Own, point
+from coattail.pipeline.registry import VARIANTS
 from coattail.pipeline.runner import RunSettings
 from coattail.pipeline.schema import SECTIONS
 from coattail.pipeline.stage_result import flatten
@@ -136,7 +137,7 @@ def _merge(there: Any, values: Mapping[str, Any]) -> None:
 
 
 def _seeded(stage: str, name: str, section: Content, seed: int) -> Content:
-    if not hasattr(parse(section, SECTIONS[stage], f"{stage}.{name}"), "seed"):
+    if not hasattr(registry.parsed(stage, section, f"{stage}.{name}"), "seed"):
         return section
     return section | {"seed": seed + APART * section.get("seed", 0)}
 
@@ -183,7 +184,7 @@ def _described(content: Content, candidate: str) -> dict[str, dict[str, Any]]:
 
 
 def _values(section: str, values: Content, where: str) -> dict[str, Any]:
-    params: Any = parse(values, SECTIONS[section], where)
+    params: Any = registry.parsed(section, values, where)
     plain = dict(flatten(params.model_dump(mode="json")))
     away = (*WIRED, "source", "taken_in")
     return {key: value for key, value in plain.items() if key not in away}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from coattail.config import Params
 from coattail.pipeline import outputs
+from coattail.pipeline.registry import MAKES_THE_DATA
 from coattail.pipeline.stage_result import Logged
 from coattail.tracking import journal
 from coattail.tracking.line import Line
@@ -24,8 +25,6 @@ from coattail.tracking.trial_line import TrialLine
 log = logging.getLogger("coattail")
 
 FLUSH_SECONDS = 2.0
-MAKES_THE_DATA = ("download", "preprocess")
-"""While these run, dvc.lock has the md5 of the data before."""
 
 
 class StageRun:
@@ -96,6 +95,7 @@ def stage(name: str, variant: str | None, params: Params | None) -> Iterator[Sta
     record.tags |= {"dataset": dataset_name(), "stage": name, "dvc.stage": record.address}
     record.tags["user"] = user_name()
     digest = data_hash()
+    # While stages that make the data run, dvc.lock has the md5 of the data before.
     if digest and name not in MAKES_THE_DATA:
         record.tags["data.md5"] = digest
     record.key = pipeline_key()

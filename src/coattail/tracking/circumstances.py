@@ -6,11 +6,9 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from io import StringIO
 from typing import Any
 
-from ruamel.yaml import YAML
-
+from coattail.config import yaml_value
 from coattail.pipeline.stage_result import RUNS
 from coattail.tracking import journal
 from coattail.tracking.candidate_metrics import run_of
@@ -41,7 +39,7 @@ NOTHING = Circumstances("", frozenset())
 
 def of_lock(lock: str) -> Circumstances:
     """Of the results of a dvc.lock; processors are those that this project's journal knows."""
-    stages = (YAML(typ="safe", pure=True).load(StringIO(lock)) or {}).get("stages", {})
+    stages = (yaml_value(lock, "dvc.lock") or {}).get("stages", {})
     recipe = {address: _recipe(stage) for address, stage in stages.items()}
     seen = set()
     for stage in stages.values():

@@ -19,8 +19,8 @@ from coattail.models.deep.deep_models import build
 from coattail.models.deep.deep_params import DeepParams
 from coattail.models.deep.transfer import transfer_models
 from coattail.models.deep.transfer.transfer_params import TransferParams
+from coattail.testing.model_contract import digest
 from tests import deep_fit
-from tests.model_contract import digest
 from tests.tiny_bert import save_tiny_bert
 
 N, WORDS, LABELS = 24, 20, 6

@@ -15,8 +15,8 @@ from coattail.config import parse
 from coattail.labels.tree import Tree
 from coattail.models.deep.deep_models import build, load
 from coattail.models.deep.deep_params import DeepParams
+from coattail.testing.model_contract import ModelContract
 from tests.deep_fit import fit
-from tests.model_contract import ModelContract
 
 SMALL = {
     "epochs": 8,

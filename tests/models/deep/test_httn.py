@@ -18,8 +18,8 @@ from coattail.models.deep.transfer import prototypes
 from coattail.models.deep.transfer.encoder_net import HttnNet
 from coattail.models.deep.transfer.httn import Httn
 from coattail.models.deep.transfer.transfer_params import HttnParams
+from coattail.testing.model_contract import digest
 from tests.deep_fit import fit
-from tests.model_contract import digest
 
 SMALL = {"dim": 8, "hidden": 8, "embedding_dim": 8, "sets": 5, "t": 3, "batch": 16, "lr": 0.01}
 WORDS = 40

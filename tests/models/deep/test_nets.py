@@ -23,7 +23,7 @@ from coattail.models.deep.nets.layers import (
     reversal,
     word_mask,
 )
-from coattail.models.deep.nets.loss import cross_entropy, positive_weights
+from coattail.models.deep.nets.loss import cross_entropy
 from coattail.models.deep.nets.step import Step
 from coattail.models.deep.training.fitting import build_net
 from coattail.models.deep.training.word_start import bags
@@ -247,18 +247,3 @@ def test_cross_entropy_weighs_the_positive_part_only() -> None:
     assert float(cross_entropy(logits, targets, weights)) == pytest.approx(wanted, rel=1e-5)
     skip = torch.tensor([[False, True, True]])
     assert float(cross_entropy(logits, targets, weights, skip)) == pytest.approx(2 * np.log(2))
-
-
-def test_positive_weights_against_numbers_by_hand() -> None:
-    # A = 1, B = 1, N = e^2 would give C = (2 - 1) * 2 = 2; N must be whole, so take C as it is.
-    n_texts, counts = 100, np.array([1, 4, 0])
-    C = (np.log(100) - 1) * 2
-    q = 1 + C / (np.array([1, 4, 1]) + 1)  # no text counts as one
-    pw = 2 * q - 1
-    got = positive_weights("pw", counts, n_texts, (1.0, 1.0))
-    np.testing.assert_allclose(got, pw * 3 / pw.sum(), rtol=1e-6)
-    assert got.mean() == pytest.approx(1)
-    cb = pw * np.array([1, 0.5 / (1 - 0.5**4), 1])
-    got = positive_weights("pwcb", counts, n_texts, (1.0, 1.0), beta=0.5)
-    np.testing.assert_allclose(got, cb * 3 / cb.sum(), rtol=1e-6)
-    assert positive_weights("none", counts, n_texts) is None

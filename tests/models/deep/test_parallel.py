@@ -32,8 +32,8 @@ from coattail.models.deep.transfer import transfer_models
 from coattail.models.deep.transfer.transfer_params import TransferParams
 from coattail.pipeline.runner import limit_threads
 from coattail.progress import progress
+from coattail.testing.model_contract import digest
 from tests.deep_fit import fit
-from tests.model_contract import digest
 
 SOURCE = Path(__file__).parents[3] / "src"
 

@@ -21,7 +21,7 @@ from coattail.models.deep.nets.layers import Convolution
 from coattail.models.deep.transfer import transfer_models
 from coattail.models.deep.transfer.transfer_params import TransferParams
 from coattail.processor import HELD, SETTINGS
-from tests.model_contract import separable
+from coattail.testing.model_contract import separable
 from tests.models.deep import test_contract, test_transfer_contract
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -20,8 +20,8 @@ from coattail.models.deep.nets.layers import Reading, initialise, word_mask
 from coattail.models.deep.nets.loss import cross_entropy
 from coattail.models.deep.nets.span_mix import exchange_spans
 from coattail.models.deep.nets.step import Step
+from coattail.testing.model_contract import same
 from tests.deep_fit import fit
-from tests.model_contract import same
 
 
 def texts(*rows: list[int]) -> Any:

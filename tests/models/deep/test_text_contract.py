@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from coattail.config import parse
 from coattail.models.deep.deep_models import build, load
 from coattail.models.deep.deep_params import DeepParams
+from coattail.testing.model_contract import ModelContract
 from tests.deep_fit import fit
-from tests.model_contract import ModelContract
 from tests.tiny_bert import save_tiny_bert
 
 pytest.importorskip("transformers", reason="needs the extra coattail[transformers]")

@@ -16,8 +16,8 @@ from coattail.config import parse
 from coattail.models.deep.training import checkpoint
 from coattail.models.deep.transfer.transfer_models import build, load
 from coattail.models.deep.transfer.transfer_params import TransferParams
+from coattail.testing.model_contract import FEW, ModelContract, digest, same, separable
 from tests.deep_fit import fit
-from tests.model_contract import FEW, ModelContract, digest, same, separable
 
 SMALL = {
     "epochs": 4,

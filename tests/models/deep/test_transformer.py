@@ -31,8 +31,8 @@ from coattail.models.deep.training.frozen_states import WordPieces
 from coattail.models.deep.training.loop import Moment
 from coattail.pipeline.candidates import Candidate
 from coattail.serving.tagger import Tagger
+from coattail.testing.model_contract import digest, same
 from tests import deep_fit
-from tests.model_contract import digest, same
 from tests.tiny_bert import save_tiny_bert
 
 pytest.importorskip("transformers", reason="needs the extra coattail[transformers]")

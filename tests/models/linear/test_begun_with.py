@@ -16,7 +16,7 @@ from coattail.models import begun_with
 from coattail.models.linear import problem_groups
 from coattail.models.linear.linear_models import build
 from coattail.models.linear.linear_params import FastxmlParams, OvrParams, PltParams
-from tests.model_contract import digest, separable
+from coattail.testing.model_contract import digest, separable
 
 X, Y = separable(80)
 FLIPPED = Y.copy()

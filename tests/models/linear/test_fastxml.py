@@ -12,7 +12,7 @@ from coattail.kernels import instance_trees
 from coattail.models.linear.fastxml import Fastxml, _ideal
 from coattail.models.linear.linear_models import load
 from coattail.models.linear.linear_params import FastxmlParams
-from tests.model_contract import ModelContract, digest, separable
+from coattail.testing.model_contract import ModelContract, digest, separable
 
 SHARED = Path(__file__).parents[3].parent / "shared" / "data"
 

@@ -10,7 +10,7 @@ from coattail.errors import ModelError
 from coattail.models.linear import linear_models
 from coattail.models.linear.linear_params import NearestParams
 from coattail.models.linear.nearest import Nearest
-from tests.model_contract import ModelContract
+from coattail.testing.model_contract import ModelContract
 
 
 class TestNearest(ModelContract):

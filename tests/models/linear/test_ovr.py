@@ -18,13 +18,12 @@ from coattail.config import parse
 from coattail.data.features import Block
 from coattail.errors import ConfigError, ModelError
 from coattail.kernels.solvers import active_set
-from coattail.labels.frequency import inverse_propensity
 from coattail.models.linear import problem_groups
 from coattail.models.linear.linear_models import Blocks, build, fit_blocks, load
 from coattail.models.linear.linear_params import LinearParams, OvrParams
 from coattail.models.linear.ovr import Ovr
 from coattail.models.linear.plt import Plt
-from tests.model_contract import ModelContract, digest, same, separable
+from coattail.testing.model_contract import ModelContract, digest, same, separable
 
 SHARED = Path(__file__).parents[3].parent / "shared" / "data"
 
@@ -109,20 +108,6 @@ def test_default_tolerances_come_close_to_the_optimum():
         )  # fmt: skip
         assert best <= reached * (1 + 1e-6)
         assert reached <= 1.01 * best
-
-
-def test_weights_follow_the_paper():
-    counts = np.array([0, 1, 10, 1000])
-    q = inverse_propensity(counts, 15_000)
-    pw = problem_groups.positive_weights(OvrParams(weighting="pw"), counts, 15_000)
-    np.testing.assert_allclose(pw[1:], 2 * q[1:] - 1)
-    assert pw[0] == 1  # nothing to weigh
-    pwcb = problem_groups.positive_weights(OvrParams(weighting="pwcb", beta=0.9), counts, 15_000)
-    np.testing.assert_allclose(pwcb[1:], pw[1:] * 0.1 / (1 - 0.9 ** counts[1:]))
-    normal = problem_groups.positive_weights(
-        OvrParams(weighting="pw", normalise=True), counts, 15_000
-    )
-    assert normal.mean() == pytest.approx(1)
 
 
 def test_heavier_positives_raise_the_scores_of_positives():

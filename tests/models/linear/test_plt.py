@@ -18,7 +18,7 @@ from coattail.models.linear.linear_params import OvrParams, PltParams
 from coattail.models.linear.node_problems import NodeProblems
 from coattail.models.linear.ovr import Ovr, as_probability
 from coattail.models.linear.plt import Plt
-from tests.model_contract import ModelContract, digest, same, separable
+from coattail.testing.model_contract import ModelContract, digest, same, separable
 from tests.models.linear.test_ovr import noisy
 
 

@@ -15,8 +15,8 @@ from coattail.models.linear.linear_params import NearestParams
 from coattail.models.linear.nearest import Nearest
 from coattail.models.ranking.calibration import (
     Calibration,
-    hinge_probability,
     probabilities,
+    rising_probability,
     true_places,
 )
 
@@ -24,12 +24,12 @@ from coattail.models.ranking.calibration import (
 def test_hinge_map_equals_the_formula_up_to_its_slope():
     for s in (-2.0, -1.0, 0.0, 0.5, 1.0, 3.0):
         expected = math.exp(-(max(0.0, 1 - s) ** 2))
-        assert hinge_probability(np.array(s)) == pytest.approx(expected, abs=1.1e-3)
+        assert rising_probability(np.array(s)) == pytest.approx(expected, abs=1.1e-3)
 
 
 def test_hinge_map_never_loses_the_order_of_margins_in_float32():
     margins = np.linspace(-1, 3, 401)
-    mapped = hinge_probability(margins).astype(np.float32)
+    mapped = rising_probability(margins).astype(np.float32)
     assert (np.diff(mapped) > 0).all()
     assert mapped.min() >= 0
     assert mapped.max() < 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from coattail.arrays import TopK, best_first
+from coattail.arrays import DEPTH, TopK, best_first
 from coattail.data.corpus import PreprocessParams
 from coattail.data.features import Features
 from coattail.data.preprocess import prepare
@@ -23,7 +23,7 @@ from coattail.models.ranking.rerank import Reranker
 from coattail.models.ranking.trade_off import RerankParams
 from coattail.pipeline.candidates import candidates
 from coattail.serving.bundle import bundle
-from coattail.serving.tagger import LISTED, Tagger
+from coattail.serving.tagger import Tagger
 
 # --- parts ---------------------------------------------------------------------------------------
 
@@ -169,12 +169,12 @@ def test_a_new_text_is_ranked_as_in_the_pipeline(tmp_path):
         "near": Nearest(NearestParams(neighbours=3)).fit(features.X("train"), features.Y("train")),
     }
     ranked = {
-        split: [model.predict(features.X(split), LISTED) for model in models.values()]
+        split: [model.predict(features.X(split), DEPTH) for model in models.values()]
         for split in ("valid", "test")
     }
     Y = features.Y("valid")
     mean = Ensemble(EnsembleParams(first="ovr", second="near")).fit(*ranked["valid"], Y)
-    valid, test = (mean.predict(*ranked[split], LISTED) for split in ("valid", "test"))
+    valid, test = (mean.predict(*ranked[split], DEPTH) for split in ("valid", "test"))
     params = RerankParams(base="mean", strategy="learned", calibration="boosted", refit=True)
     best = Reranker(params, features.label_names).fit(
         valid, Y, features.counts, features.inverse_propensity, features.texts("valid")

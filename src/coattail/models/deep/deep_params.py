@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from coattail.config import Params
+from coattail.labels.weighting import Weighting
+from coattail.models.deep.deep_kinds import KINDS
+from coattail.models.kinds import union
 
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
 
 
-class _DeepParams(Params):
+class NetworkParams(Params):
     """What every network has: its wiring, its words, its training loop."""
+
+    if TYPE_CHECKING:  # every subclass says which it may be
+        model: str
 
     # --- wiring and words
     tree: str = Field("flat", description="folder under data/plt; flat: one output per label")
@@ -56,7 +62,7 @@ class _DeepParams(Params):
     )
 
     # --- loss
-    weighting: Literal["none", "pw", "pwcb"] = Field(
+    weighting: Weighting = Field(
         "none", description="weights of positives: none, propensity (PW), class-balanced (PW-cb)"
     )
     beta: Share = Field(0.9, description="beta of PW-cb")
@@ -87,7 +93,7 @@ class _DeepParams(Params):
         return self.lr
 
 
-class _WordParams(_DeepParams):
+class WordParams(NetworkParams):
     """Networks over our own words."""
 
     embedding_dim: Positive = Field(100, description="size of word vectors if none are given")
@@ -100,7 +106,7 @@ class _WordParams(_DeepParams):
     embedding_dropout: Share = Field(0.2, description="share of word vector entries set to zero")
 
 
-class _LabelAttentionParams(_DeepParams):
+class _LabelAttentionParams(NetworkParams):
     """Networks with one attention per label."""
 
     fc: list[Positive] = Field([64], min_length=1, description="sizes of the shared layers")
@@ -134,7 +140,7 @@ class _LabelAttentionParams(_DeepParams):
         return self.head_lr if parameter.startswith("head.table.") else super().rate_of(parameter)
 
 
-class AttentionXmlParams(_WordParams, _LabelAttentionParams):
+class AttentionXmlParams(WordParams, _LabelAttentionParams):
     """AttentionXML (You et al. 2019): BiLSTM, one attention per label, shared output layers."""
 
     model: Literal["attentionxml"] = Field(description="AttentionXML")
@@ -156,7 +162,7 @@ class AttentionXmlParams(_WordParams, _LabelAttentionParams):
         return self
 
 
-class _PooledParams(_WordParams):
+class _PooledParams(WordParams):
     @model_validator(mode="after")
     def _flat_and_without_tailmix(self) -> _PooledParams:
         if self.mix == "tailmix":
@@ -187,7 +193,7 @@ class BilstmParams(_PooledParams):
     words_per_step: Positive = Field(1, description="words read per LSTM step")
 
 
-class _TransformerParams(_DeepParams):
+class _TransformerParams(NetworkParams):
     """Networks over a pre-trained Hugging Face encoder, which reads texts with its own words."""
 
     encoder: str = Field(
@@ -264,7 +270,5 @@ class AplcParams(_TransformerParams):
         return self
 
 
-DeepParams = Annotated[
-    AttentionXmlParams | XmlCnnParams | BilstmParams | LarobertaParams | AplcParams,
-    Field(discriminator="model"),
-]
+DeepParams: Any = union(KINDS)
+"""Settings of any network of coattail's own; a plugin's join in coattail.pipeline.registry."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,12 +17,14 @@ from coattail.data.features import Block
 from coattail.errors import ModelError
 from coattail.files import atomic_folder
 from coattail.labels.tree import Tree
-from coattail.models.linear.fastxml import Fastxml
-from coattail.models.linear.linear_params import LinearParams, NearestParams, OvrParams, PltParams
-from coattail.models.linear.nearest import Nearest
-from coattail.models.linear.ovr import Ovr
-from coattail.models.linear.plt import Plt
+from coattail.models import find_kind
+from coattail.models.kinds import ModelKind
+from coattail.models.linear.linear_kinds import KINDS
+from coattail.models.linear.linear_params import WiredParams
 from coattail.models.linear.problem_groups import tail_mask
+
+BLOCKS = "blocks"
+"""What `Blocks` writes where a model writes its name."""
 
 
 class Model(Protocol):
@@ -33,7 +36,7 @@ class Model(Protocol):
 
 
 def build(
-    params: LinearParams,
+    params: WiredParams,
     trees: list[Tree] | None = None,
     *,
     partial: str | Path | None = None,
@@ -43,44 +46,31 @@ def build(
 
     Parameters
     ----------
-    params : OvrParams, PltParams, FastxmlParams or NearestParams
+    params : settings of a linear model; ``model`` says of which
     trees : label trees of a ``plt``; without them it clusters the labels itself
     partial : folder for finished groups of labels or trees; a killed fit goes on from there
     tail : bool (L,), labels that ``tail_c`` is for; without it the rare ones of Y
     """
-    if isinstance(params, OvrParams):
-        return Ovr(params, partial=partial, tail=tail)
-    if isinstance(params, PltParams):
-        return Plt(params, trees, partial=partial, tail=tail)
-    if isinstance(params, NearestParams):
-        return Nearest(params)
-    return Fastxml(params, partial=partial)
+    model: Model = kind_of(params).build(params, trees=trees, partial=partial, tail=tail)
+    return model
+
+
+def kind_of(params: Any) -> ModelKind:
+    """What the registry knows of a model with these settings."""
+    return find_kind.named(params.model, KINDS, "train_linear")
 
 
 def load(folder: str | Path) -> Model:
     """The model in a folder, whatever kind it is."""
-    folder = Path(folder)
-    try:
-        kind = json.loads((folder / "params.json").read_text())["model"]
-        classes: dict[str, Any] = {
-            "ovr": Ovr,
-            "plt": Plt,
-            "fastxml": Fastxml,
-            "nearest": Nearest,
-            "blocks": Blocks,
-        }
-        model: Model = classes[kind].load(folder)
-        return model
-    except FileNotFoundError:
-        raise ModelError(
-            f"{folder} holds no model: params.json is missing; run dvc repro"
-        ) from None
-    except (KeyError, json.JSONDecodeError) as error:
-        raise ModelError(f"{folder}/params.json names no linear model: {error}") from None
+    name = find_kind.name_in(folder)
+    if name == BLOCKS:
+        return Blocks.load(folder)
+    model: Model = find_kind.load(folder, KINDS, "train_linear")
+    return model
 
 
 def fit_blocks(
-    params: LinearParams,
+    params: WiredParams,
     trees: list[Tree] | None,
     blocks: list[Block],
     n_labels: int,
@@ -92,11 +82,11 @@ def fit_blocks(
     if len(blocks) == 1 and np.array_equal(blocks[0].labels, whole):
         return build(params, trees, partial=partial).fit(blocks[0].X, blocks[0].Y)
     tail = None
-    if isinstance(params, OvrParams | PltParams):
+    if "tail" in kind_of(params).takes:
         counts = np.zeros(n_labels, np.int64)
         for block in blocks:
             counts[block.labels] = np.diff(sp.csc_matrix(block.Y).indptr)
-        tail = tail_mask(params, counts)
+        tail = tail_mask(params, counts)  # type: ignore[arg-type]
     models = []
     for block in blocks:
         model = build(
@@ -113,13 +103,30 @@ def fit_blocks(
 
 def solver_figures(model: Model) -> dict[str, float]:
     """How the solvers of a model that was just trained ended; empty for one without any."""
-    if isinstance(model, Ovr | Plt):
+    if hasattr(model, "unconverged_"):
         return {"unconverged": model.unconverged_}
     if isinstance(model, Blocks):
         inside = [solver_figures(part) for part in model.models_]
         if all(inside):
             return {"unconverged": sum(figures["unconverged"] for figures in inside)}
     return {}
+
+
+def add_classifier(
+    model: Any, name: str, new: sp.csr_matrix, training: Callable[[], sp.csr_matrix]
+) -> None:
+    """One label more for one-vs-rest: its texts against all training texts."""
+    if isinstance(model, Blocks):
+        raise ModelError(
+            "a model of several blocks is not plain one-vs-rest; only that takes a label without "
+            "training everything again"
+        )
+    X = sp.vstack([training(), new], format="csr")
+    truth = np.zeros((X.shape[0], 1), np.float32)
+    truth[-new.shape[0] :] = 1
+    one = type(model)(model.params).fit(X, sp.csr_matrix(truth))
+    model.W_ = sp.csr_matrix(sp.hstack([model.W_, one.W_], format="csr"))
+    model.bias_ = np.concatenate([model.bias_, one.bias_])
 
 
 class Blocks:
@@ -155,7 +162,7 @@ class Blocks:
     def save(self, folder: str | Path) -> None:
         """One folder with a model folder per block."""
         with atomic_folder(folder) as out:
-            index = {"model": "blocks", "blocks": self.names_, "n_labels": self.n_labels_}
+            index = {"model": BLOCKS, "blocks": self.names_, "n_labels": self.n_labels_}
             (out / "params.json").write_text(json.dumps(index, indent=1) + "\n")
             for name, labels, model in zip(self.names_, self.labels_, self.models_, strict=True):
                 model.save(out / name)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
 from coattail.config import Params
+from coattail.labels.weighting import Weighting
+from coattail.models.kinds import union
+from coattail.models.linear.linear_kinds import KINDS
 
 
-class _Wired(Params):
-    """Fields of all linear models: inputs in the pipeline, refit, propensities."""
+class WiredParams(Params):
+    """What every linear model says about its place in the pipeline; a plugin's too."""
 
     train: str = Field(
         "features/tfidf/train", description="training folder under data/: plain or augmented blocks"
@@ -39,10 +42,10 @@ class _Wired(Params):
         return self.model_copy(update=filled | {k: v for k, v in given.items() if v is not None})
 
 
-class _Weighted(_Wired):
+class _Weighted(WiredParams):
     """Weights on the positive part of the loss, and C of rare labels."""
 
-    weighting: Literal["none", "pw", "pwcb"] = Field(
+    weighting: Weighting = Field(
         "none", description="positives weigh 1, 2q - 1, or (2q - 1)(1 - beta)/(1 - beta^n)"
     )
     beta: float = Field(0.9, ge=0.0, lt=1.0, description="class balance of pwcb")
@@ -110,7 +113,7 @@ class PltParams(_BinaryProblems):
     prune: float = Field(0.1, ge=0.0, description="weights with |w| below this are dropped")
 
 
-class FastxmlParams(_Wired):
+class FastxmlParams(WiredParams):
     """Instance trees that split texts by nDCG (FastXML), or by its propensity-scored form."""
 
     model: Literal["fastxml"] = Field("fastxml", description="ensemble of instance trees")
@@ -129,13 +132,12 @@ class FastxmlParams(_Wired):
     seed: int = Field(0, ge=0, description="first assignment of texts at every node")
 
 
-class NearestParams(_Wired):
+class NearestParams(WiredParams):
     """The labels of the nearest training texts."""
 
     model: Literal["nearest"] = Field("nearest", description="votes of the nearest texts")
     neighbours: int = Field(50, ge=1, le=10_000, description="training texts that vote")
 
 
-LinearParams = Annotated[
-    OvrParams | PltParams | FastxmlParams | NearestParams, Field(discriminator="model")
-]
+LinearParams: Any = union(KINDS)
+"""Settings of any linear model of coattail's own; a plugin's join in coattail.pipeline.registry."""

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from coattail.arrays import TopK, as_csr, best_first, load_csr, parts, save_csr
+from coattail.arrays import TopK, as_csr, best_first, hinge_probability, load_csr, parts, save_csr
 from coattail.errors import ModelError
 from coattail.files import atomic_folder
 from coattail.kernels import beam, best_labels
@@ -203,10 +203,10 @@ def check_rows(X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
 
 
 def as_probability(margins: NDArray[np.float32], loss: str) -> NDArray[np.float32]:
-    """Margins as scores in [0, 1]: exp(-max(0, 1 - s)^2) for the hinge, else the sigmoid."""
+    """Margins as scores in [0, 1]: `hinge_probability` for the hinge, else the sigmoid."""
     if loss == "logistic":
         return (1.0 / (1.0 + np.exp(-margins))).astype(np.float32)
-    return np.exp(-np.square(np.maximum(0.0, 1.0 - margins))).astype(np.float32)
+    return hinge_probability(margins)
 
 
 def _by_word(

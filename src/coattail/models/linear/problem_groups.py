@@ -23,7 +23,7 @@ from coattail.kernels.runtime.scratch import scratch
 from coattail.kernels.solvers import active_set, logistic
 from coattail.kernels.solvers.problems import Labels, Rows
 from coattail.kernels.sparse import constant
-from coattail.labels.frequency import inverse_propensity, pw_weights, pwcb_weights
+from coattail.labels import weighting
 from coattail.models import begun_with
 from coattail.models.linear.linear_params import OvrParams, PltParams
 
@@ -150,12 +150,10 @@ def positive_weights(
     params: OvrParams | PltParams, counts: NDArray[np.int64], n_texts: int
 ) -> NDArray[np.float64]:
     """Weight of the positives of every label or node, from how many texts it has, (g,)."""
-    if params.weighting == "none":
-        return np.ones(len(counts))
-    q = inverse_propensity(counts, n_texts, *params.propensity_constants)
-    weights = pw_weights(q) if params.weighting == "pw" else pwcb_weights(q, counts, params.beta)
-    weights = np.where(counts > 0, weights, 1.0)
-    return weights / weights.mean() if params.normalise else weights
+    constants = params.propensity_constants
+    return weighting.positive_weights(
+        params.weighting, counts, n_texts, constants, params.beta, normalise=params.normalise
+    )
 
 
 def tail_mask(params: OvrParams | PltParams, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -188,7 +186,8 @@ class Partial(Generic[Result]):
         if self.folder is None:
             return None
         try:
-            with np.load(self.folder / f"{number}.npz", allow_pickle=False) as z:
+            path = self.folder / f"{number}.npz"
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as z:
                 return self.kind(**{name: z[name] for name in z.files})
         except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
             return None  # not there, or cut off: train the part again

@@ -26,7 +26,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from coattail.arrays import TopK, as_csr
+from coattail.arrays import TopK, as_csr, hinge_probability
 from coattail.errors import DataError, ModelError
 from coattail.models.ranking.boosting import Boosted, boost
 from coattail.models.ranking.fits import Floats, isotonic, logistic, rounded
@@ -48,11 +48,11 @@ NAMES_RANKS, BOOSTED_RANKS, NAMES_TEXTS, BLOCK = 30, 40, 10_000, 1_000
 BREAKS, BREAK_RANKS = (0.1, 0.3, 0.5, 0.7, 0.9), 10
 
 
-def hinge_probability(margins: NDArray) -> Floats:
-    """``exp(-max(0, 1 - s)^2)`` with a slight slope above 1; strictly increasing, in [0, 1)."""
+def rising_probability(margins: NDArray) -> Floats:
+    """`hinge_probability` with a slight slope above 1: strictly increasing, in [0, 1)."""
     s = np.asarray(margins, np.float64)
     above = np.maximum(s, 0)
-    return (np.exp(-(np.maximum(0, 1 - s) ** 2)) + SLOPE * above / (1 + above)) / (1 + SLOPE)
+    return (hinge_probability(s) + SLOPE * above / (1 + above)) / (1 + SLOPE)
 
 
 def probabilities(topk: TopK) -> Floats:
@@ -64,7 +64,7 @@ def probabilities(topk: TopK) -> Floats:
             "the ranking has scores that promise an order alone, and no probabilities beside them; "
             "take a ranking with margins or probabilities"
         )
-    return np.where(topk.labels < 0, 0.0, hinge_probability(topk.scores))
+    return np.where(topk.labels < 0, 0.0, rising_probability(topk.scores))
 
 
 def true_places(topk: TopK, Y: sp.csr_matrix) -> NDArray[np.bool_]:

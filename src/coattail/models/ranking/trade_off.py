@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from coattail.arrays import TopK, as_csr
+from coattail.arrays import DEPTH, TopK, as_csr
 from coattail.config import Params
 from coattail.errors import DataError
 from coattail.evaluation import metrics
@@ -50,7 +50,7 @@ class RerankParams(Params):
         "the texts) or boosted (the same and what the candidates behind an ensemble say); null: "
         "context if learned, else plain",
     )
-    k: int = Field(5, ge=1, le=100, description="learned: depth k of the goal")
+    k: int = Field(5, ge=1, le=DEPTH, description="learned: depth k of the goal")
     goal: Literal["mean_psp", "psp"] = Field(
         "mean_psp",
         description="learned: maximise the mean of PSP@1 to PSP@k, or PSP@k alone, which does not "

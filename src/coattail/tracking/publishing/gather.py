@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import logging
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from coattail.config import load, read_yaml
+from coattail.data.features import Features
 from coattail.errors import DataError
 from coattail.evaluation import leaderboard, statements
-from coattail.evaluation import plots as drawn
 from coattail.evaluation.champion import Champion
 from coattail.evaluation.scoring import Evaluation
 from coattail.pipeline.candidates import Candidate, candidates, stage_addresses
 from coattail.pipeline.result_params import PublishParams
 from coattail.pipeline.stage_result import results
-from coattail.serving.bundle import bundle
+from coattail.serving.bundle import brought_by, bundle
 from coattail.tracking import delivery, journal
 from coattail.tracking.origin import made_by_commit, made_now
+from coattail.tracking.publishing import pictures
 from coattail.tracking.publishing.log_model import log_bundle
+from coattail.tracking.publishing.pictures import Pictures
 from coattail.tracking.publishing.publish import PICTURES, REPORT, Shown, publish
 from coattail.tracking.store import KIND, RESULT, open_store, outages, pipeline_key, tracked_params
 
@@ -34,8 +36,13 @@ PUBLISHED = DATA / "published.json"
 GAP = "&ensp;"  # MLflow draws tables without space between columns
 
 
-def gather(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")) -> Shown:
-    """Everything MLflow shows, read from the files DVC keeps."""
+def gather(
+    params: PublishParams,
+    data: Path = DATA,
+    plots: Path = Path("plots"),
+    drawn: Callable[[str | None], Pictures] | None = None,
+) -> Shown:
+    """Everything MLflow shows, read from the files DVC keeps; ``drawn`` has its pictures."""
     content = read_yaml("params.yaml")
     known = candidates(content)
     evaluation = Evaluation.load(data / "evaluation")
@@ -49,7 +56,8 @@ def gather(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")
         if name not in wanted:
             return None
         with tempfile.TemporaryDirectory() as folder:
-            return log_bundle(bundle(Path(folder) / "bundle", name, known, data), _example(data))
+            made = bundle(Path(folder) / "bundle", name, known, data)
+            return log_bundle(made, _example(data), brought_by(made))
 
     return Shown(
         dataset=str(content["dataset"]["name"]),
@@ -70,9 +78,7 @@ def gather(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")
             PICTURES: sorted((plots / "dataset").glob("*.png")),
             "evaluation": sorted((data / "evaluation").glob("*.json")),
         },
-        pictures=lambda name: (
-            drawn.of_candidate(evaluation, name) if name else drawn.of_all(evaluation)
-        ),
+        pictures=drawn or partial(pictures.draw, evaluation),
         log_model=log_model if wanted else None,
     )
 
@@ -135,9 +141,10 @@ def show(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")) 
 
     If the store is away, say so and leave it to `coattail experiment sync`.
     """
-    # First, since the journal then knows where every stage is shown.
+    drawn = pictures.begin(Evaluation.load(data / "evaluation"))
+    # Before gathering, since the journal then knows where every stage is shown.
     away = _outage_of(lambda: delivery.deliver(open_store))
-    shown = gather(params, data, plots)
+    shown = gather(params, data, plots, drawn)
     text = contents(shown, data)
     shown = replace(shown, result=_md5(text))
     facts = {"key": pipeline_key(), "made": made_now(shown.dataset), "parent_run_id": None}
@@ -197,8 +204,7 @@ def _md5(text: str) -> str:
 
 def _example(data: Path) -> str:
     """The first test text, as the example that MLflow shows with a model."""
-    path = data / "features" / "texts" / "test.jsonl.gz"
-    if not path.exists():
+    features = Features(data / "features")
+    if not features.has_texts("test"):
         return "a text to tag"
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return str(json.loads(file.readline())["text"])[:500]
+    return features.some_documents("test", [0])[0][1][:500]

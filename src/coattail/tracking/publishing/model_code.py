@@ -22,7 +22,7 @@ class TextTagger(PythonModel):
     def load_context(self, context: Any) -> None:
         from coattail.serving.tagger import Tagger
 
-        self.tagger = Tagger.of_bundle(context.artifacts["bundle"])
+        self.tagger = Tagger.of_bundle(context.artifacts["bundle"], with_code=True)
 
     # MLflow takes annotations for a schema and warns about those it cannot use.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import socket
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from coattail.pipeline.candidates import Candidate
+from coattail.pipeline.registry import MAKES_THE_DATA
 from coattail.pipeline.stage_result import flatten
 from coattail.tracking import executions, outbox
 from coattail.tracking.delivery import complete
 from coattail.tracking.origin import STAGE, made_now, stage_origin
 from coattail.tracking.publishing import experiment_page
+from coattail.tracking.publishing.pictures import Pictures
 from coattail.tracking.record import Point, RunRecord, git_edits, now
 from coattail.tracking.store import KIND, RESULT, UID, Store, insist, pipeline_key, user_name
 
@@ -44,7 +47,7 @@ class Shown:
     headline: tuple[str, ...] = ()  # metrics people compare by: columns of MLflow's pages
     best_by: str = "psp_at_5"
     files: dict[str, list[Path]] = field(default_factory=dict)  # artifacts of the parent by folder
-    pictures: Callable[[str | None], dict[str, Any]] | None = None  # of a candidate, None: of all
+    pictures: Callable[[str | None], Pictures] | None = None  # of a candidate, None: of all
     log_model: Callable[[str], str | None] | None = None  # logs into the active run: its address
     made: dict[str, str] | None = (
         None  # machine and git state it was made with, if not here and now
@@ -119,8 +122,11 @@ def _show_files(store: Store, run_id: str, shown: Shown, candidate: str | None =
                 store.client.log_text(run_id, page, f"{folder}/{path.name}")
             else:
                 store.client.log_artifact(run_id, str(path), folder)
-    for name, figure in (shown.pictures(candidate) if shown.pictures else {}).items():
-        store.client.log_figure(run_id, figure, f"{PICTURES}/{name}")
+    with tempfile.TemporaryDirectory() as place:
+        for name, content in (shown.pictures(candidate) if shown.pictures else {}).items():
+            path = Path(place) / name
+            path.write_bytes(content)
+            store.client.log_artifact(run_id, str(path), PICTURES)
 
 
 def _links(store: Store, parent: str, shown: Shown) -> str:
@@ -183,7 +189,9 @@ def _show_candidate(
         facts["device"] = device
     run_id = store.create(name, "candidate", parent, facts, made[-1].started)
     store.params(run_id, {"candidate": name} | _made_params(made))
-    own = [record for record in made if record.stage not in SHARED]
+    own = [
+        record for record in made if record.stage not in MAKES_THE_DATA
+    ]  # their time is the dataset's
     seconds = {"train_seconds": sum(record.seconds for record in own)}
     known = all(record.known for record in own)
     store.metrics(run_id, _points(shown.metrics[name] | (seconds if known else {})))
@@ -206,10 +214,6 @@ def _candidate_run(store: Store, parent: str, name: str) -> str | None:
         elif run.info.run_name == name:
             store.client.delete_run(run.info.run_id)
     return whole
-
-
-SHARED = ("download", "preprocess")
-"""Stages whose time belongs to the dataset, not to a candidate."""
 
 
 def _made_params(made: list[RunRecord]) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from typing import Any
 from coattail.config import parse
 from coattail.errors import ModelError
 from coattail.models.deep.deep_model import DeepModel
-from coattail.models.deep.deep_params import DeepParams
+from coattail.models.deep.deep_params import DeepParams, NetworkParams
 from coattail.models.deep.fit_data import Inputs
-from coattail.models.deep.training.fitting import AnyParams
 
 FORMAT = 1
 
@@ -35,7 +34,7 @@ class NetworkModel(DeepModel[Inputs]):
         return read_facts(folder)
 
     @classmethod
-    def _parse(cls, params: dict[str, Any], folder: Path) -> AnyParams:
+    def _parse(cls, params: dict[str, Any], folder: Path) -> NetworkParams:
         return params_of(params, folder)
 
 
@@ -51,7 +50,7 @@ def read_facts(folder: str | Path) -> dict[str, Any]:
     return facts
 
 
-def params_of(params: dict[str, Any], folder: str | Path) -> AnyParams:
+def params_of(params: dict[str, Any], folder: str | Path) -> NetworkParams:
     """The settings among the facts of a saved model."""
-    parsed: AnyParams = parse(params, DeepParams, str(Path(folder) / "params.json"))
+    parsed: NetworkParams = parse(params, DeepParams, str(Path(folder) / "params.json"))
     return parsed

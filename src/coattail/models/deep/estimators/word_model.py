@@ -15,7 +15,7 @@ from coattail.arrays import Ragged, TopK
 from coattail.errors import ModelError
 from coattail.models.deep import batching
 from coattail.models.deep.deep_model import load_weights, wanted_labels, weights_of
-from coattail.models.deep.deep_params import AttentionXmlParams, BilstmParams, XmlCnnParams
+from coattail.models.deep.deep_params import WordParams
 from coattail.models.deep.estimators.network_model import NetworkModel
 from coattail.models.deep.fit_data import FitData, RunContext, checked_tokens
 from coattail.models.deep.nets.attentionxml import AttentionNet
@@ -30,8 +30,6 @@ from coattail.models.deep.training.fitting import (
 )
 from coattail.models.deep.training.loop import Run
 from coattail.models.deep.training.ranking import rank, rank_all
-
-WordParams = AttentionXmlParams | XmlCnnParams | BilstmParams
 
 
 class TokenModel(NetworkModel[Ragged]):

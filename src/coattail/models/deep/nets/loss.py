@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coattail.labels import frequency
-
-Weighting = Literal["none", "pw", "pwcb"]
+from coattail.labels import weighting as weights_of
+from coattail.labels.weighting import Weighting
 
 
 def positive_weights(
@@ -21,17 +18,13 @@ def positive_weights(
     propensity: tuple[float, float] = (0.55, 1.5),
     beta: float = 0.9,
 ) -> NDArray[np.float32] | None:
-    """Weight of the positives of every label (or tree node), of mean 1 (eq. 24); None: no weights.
-
-    PW: 2 q - 1 with q the inverse propensity of ``counts`` texts out of ``n_texts``; PW-cb: times
-    (1 - beta) / (1 - beta^n). Labels without a text count as having one.
-    """
+    """`labels.weighting.positive_weights` of mean 1 (eq. 24); None: no weights."""
     if weighting == "none":
         return None
-    n = np.maximum(np.asarray(counts, np.int64), 1)
-    q = frequency.inverse_propensity(n, n_texts, *propensity)
-    weights = frequency.pw_weights(q) if weighting == "pw" else frequency.pwcb_weights(q, n, beta)
-    return (weights * len(weights) / weights.sum()).astype(np.float32)
+    weights = weights_of.positive_weights(
+        weighting, counts, n_texts, propensity, beta, normalise=True
+    )
+    return weights.astype(np.float32)
 
 
 def cross_entropy(

@@ -17,10 +17,9 @@ from coattail.evaluation import metrics
 from coattail.labels import frequency
 from coattail.models.deep import batching
 from coattail.models.deep.deep_params import (
-    AplcParams,
     AttentionXmlParams,
     BilstmParams,
-    LarobertaParams,
+    NetworkParams,
     XmlCnnParams,
 )
 from coattail.models.deep.device import autocast
@@ -36,7 +35,6 @@ from coattail.models.deep.training import word_start
 from coattail.models.deep.training.loop import Backward, Course, Moment, Rows
 from coattail.models.deep.training.optimiser import Adam, learned
 
-AnyParams = AttentionXmlParams | XmlCnnParams | BilstmParams | LarobertaParams | AplcParams
 WordNet = AttentionNet | XmlCnnNet | BilstmNet
 AnyNet = WordNet | LarobertaNet | AplcNet
 # Labels to attend to for some rows at a moment: int64 (B, C); None: the net's choice.
@@ -53,7 +51,7 @@ class Lesson:
 
     name: str
     net: AnyNet
-    params: AnyParams
+    params: NetworkParams
     tokens: Ragged  # n texts, as the net's words
     Y: sp.csr_matrix  # (n, L), labels of the texts or clusters of them
     propensity: tuple[float, float]
@@ -96,7 +94,7 @@ def course_of(lesson: Lesson, device: str) -> Course:
 
 
 def plain_course(
-    name: str, net: nn.Module, params: AnyParams, lengths: NDArray[np.int64], backward: Backward
+    name: str, net: nn.Module, params: NetworkParams, lengths: NDArray[np.int64], backward: Backward
 ) -> Course:
     """A training by ``params`` over texts of these lengths, without a judge."""
     weights = learned(net)
@@ -131,7 +129,7 @@ def plain_course(
 
 
 def validation_sample(
-    tokens: Ragged, Y: sp.csr_matrix, params: AnyParams
+    tokens: Ragged, Y: sp.csr_matrix, params: NetworkParams
 ) -> tuple[Ragged, sp.csr_matrix]:
     """``valid_texts`` random texts at most; the first ones of a file are seldom typical."""
     if tokens.n <= params.valid_texts:
@@ -161,7 +159,7 @@ MIXED_PLACES = {"wordmix": "word", "hiddenmix": "hidden", "tmix": "layer", "ssmi
 class Mixer:
     """What is mixed at a step: nothing, whole texts, or labels."""
 
-    def __init__(self, params: AnyParams, Y: sp.csr_matrix, rarity: NDArray) -> None:
+    def __init__(self, params: NetworkParams, Y: sp.csr_matrix, rarity: NDArray) -> None:
         self.params = params
         self.tailmix = None
         if params.mix == "tailmix":
@@ -193,13 +191,13 @@ class Mixer:
         return Mixture(partner, torch.from_numpy(share).to(device), place), None
 
 
-def build_net(params: AnyParams, n_labels: int, vocabulary_size: int, dim: int) -> WordNet:
+def build_net(params: NetworkParams, n_labels: int, vocabulary_size: int, dim: int) -> WordNet:
     """The untrained network of ``params``; torch's global random numbers stay as they are."""
     with torch.random.fork_rng(devices=[]):
         return _net(params, n_labels, vocabulary_size, dim)
 
 
-def _net(params: AnyParams, n_labels: int, vocabulary_size: int, dim: int) -> WordNet:
+def _net(params: NetworkParams, n_labels: int, vocabulary_size: int, dim: int) -> WordNet:
     if isinstance(params, AttentionXmlParams):
         head = params.tree == "flat" and params.candidates > 0
         return AttentionNet(params, n_labels, vocabulary_size, dim, head)
@@ -211,7 +209,7 @@ def _net(params: AnyParams, n_labels: int, vocabulary_size: int, dim: int) -> Wo
 
 
 def start_weights(
-    net: WordNet, params: AnyParams, tokens: Ragged, Y: sp.csr_matrix, vectors: NDArray | None
+    net: WordNet, params: NetworkParams, tokens: Ragged, Y: sp.csr_matrix, vectors: NDArray | None
 ) -> None:
     """Fresh weights of one seed; word vectors as given or from the labels."""
     size, dim = net.words.table.weight.shape

@@ -16,9 +16,9 @@ from coattail.models.deep.training.loop import Run
 from coattail.models.deep.transfer.encoder_model import (
     ORDER,
     Chance,
+    EncoderLesson,
     EncoderModel,
-    Learned,
-    Lesson,
+    EncoderParts,
     Loss,
     ranked,
 )
@@ -95,10 +95,10 @@ class Bbn(EncoderModel):
         def rank(texts: Batch, k: int) -> TopK:
             return ranked(self._scores(texts, rows[0], rows[1]), None, k)
 
-        lesson = Lesson(
+        lesson = EncoderLesson(
             "two branches",
             "branches",
-            Learned(self.net_, rows, self.branch_),
+            EncoderParts(self.net_, rows, self.branch_),
             data.inputs,
             self._blend(data.inputs, cut, self._positive_weights(cut, data.propensity)),
             p.epochs,
@@ -113,7 +113,7 @@ class Bbn(EncoderModel):
         """The loss of both branches, each with texts of its own sampler."""
         sampler = ReversedSampler(Y)
 
-        def loss(part: Learned, texts: Batch, chance: Chance, epoch: int) -> Tensor:
+        def loss(part: EncoderParts, texts: Batch, chance: Chance, epoch: int) -> Tensor:
             share = alpha(epoch, self.params.epochs)
             rare = self._pad(tokens, sampler.draw(len(texts.rows), chance.samples))
             usual = part.net(texts, chance.dropout) @ part.rows[0].T

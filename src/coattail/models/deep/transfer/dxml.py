@@ -19,10 +19,10 @@ from coattail.models.deep.transfer.encoder_model import (
     ORDER,
     WALKS,
     Chance,
+    EncoderLesson,
     EncoderModel,
+    EncoderParts,
     Held,
-    Learned,
-    Lesson,
 )
 from coattail.models.deep.transfer.label_walks import (
     embed,
@@ -57,15 +57,15 @@ class Dxml(EncoderModel):
         vectors = run.checkpoint.arrays("labels", walk)["places"]
         targets = torch.from_numpy(text_targets(self.Y_, vectors)).to(self.device_)
 
-        def loss(part: Learned, texts: Batch, chance: Chance, epoch: int) -> Tensor:
+        def loss(part: EncoderParts, texts: Batch, chance: Chance, epoch: int) -> Tensor:
             cosine = part.net.unit_vectors(texts, chance.dropout) * targets[texts.rows]
             return (1 - cosine.sum(dim=1)).mean()
 
         held = self._held_out(data.valid, np.arange(data.Y.shape[1]))
-        lesson = Lesson(
+        lesson = EncoderLesson(
             "places in the label graph",
             "places",
-            Learned(self.net_),
+            EncoderParts(self.net_),
             tokens,
             loss,
             p.epochs,

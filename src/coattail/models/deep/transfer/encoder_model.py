@@ -43,7 +43,7 @@ ORDER, SAMPLES, TUNING, VALID, WALKS = 10, 11, 12, 13, 14
 POOL = 20
 
 
-class Learned(nn.Module):
+class EncoderParts(nn.Module):
     """The encoder and what is learned on top of it."""
 
     def __init__(
@@ -67,12 +67,12 @@ class Chance(NamedTuple):
 Loss = Callable[[Any, Batch, Chance, int], Tensor]
 
 
-class Lesson(NamedTuple):
+class EncoderLesson(NamedTuple):
     """One training run of the encoder and the classifier on top of it."""
 
     name: str
     part: str  # names its checkpoint
-    learned: Learned
+    learned: EncoderParts
     tokens: Ragged
     loss: Loss
     epochs: int
@@ -216,10 +216,10 @@ class EncoderModel(DeepModel[Ragged]):
         def rank(batch: Batch, k: int) -> TopK:
             return ranked(torch.sigmoid(self.net_.logits(batch, shape(rows))), None, k)
 
-        lesson = Lesson(
+        lesson = EncoderLesson(
             name,
             "classifier",
-            Learned(self.net_, [rows]),
+            EncoderParts(self.net_, [rows]),
             data.inputs.take(texts),
             self._classify(cut[texts], data.propensity, shape),
             p.epochs,
@@ -230,7 +230,7 @@ class EncoderModel(DeepModel[Ragged]):
         self._train(lesson, run)
         return shape(rows).detach()
 
-    def _train(self, lesson: Lesson, run: Run) -> None:
+    def _train(self, lesson: EncoderLesson, run: Run) -> None:
         """Follow the lesson; with a judge the weights of the best epoch stay."""
         p: EncoderParams = self.params
         weights = learned(lesson.learned)
@@ -243,7 +243,9 @@ class EncoderModel(DeepModel[Ragged]):
         judge = lesson.judge
         lengths = np.minimum(lesson.tokens.lengths, p.max_tokens)
 
-        def backward(net: Learned, rows: Rows, generator: torch.Generator, at: Moment) -> Tensor:
+        def backward(
+            net: EncoderParts, rows: Rows, generator: torch.Generator, at: Moment
+        ) -> Tensor:
             chance = own
             if p.pieces > 1:  # pieces must not wait for one another's random numbers
                 seed = [p.seed, SAMPLES, at.step, at.piece]
@@ -282,7 +284,7 @@ class EncoderModel(DeepModel[Ragged]):
         """Plain training: cross-entropy of ``rows . text`` over the columns of Y."""
         weights = self._positive_weights(Y, propensity)
 
-        def loss(part: Learned, texts: Batch, chance: Chance, epoch: int) -> Tensor:
+        def loss(part: EncoderParts, texts: Batch, chance: Chance, epoch: int) -> Tensor:
             logits = part.net.logits(texts, shape(part.rows[0]), chance.dropout)
             truth = batching.dense_targets(Y, texts.rows, self.device_)
             return binary_cross_entropy_with_logits(logits, truth, pos_weight=weights)

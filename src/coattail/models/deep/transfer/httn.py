@@ -18,9 +18,9 @@ from coattail.models.deep.transfer import prototypes
 from coattail.models.deep.transfer.encoder_model import (
     SAMPLES,
     TUNING,
+    EncoderLesson,
     EncoderModel,
-    Learned,
-    Lesson,
+    EncoderParts,
     as_it_is,
     ranked,
 )
@@ -147,10 +147,10 @@ class Httn(EncoderModel):
         texts = np.unique(self.tail_samples_[0].rows)
         seen = np.flatnonzero(~torch.isnan(self.M_[0, :, 0]).cpu().numpy())
         rows = nn.Parameter(self.M_[0, seen].clone())
-        lesson = Lesson(
+        lesson = EncoderLesson(
             "fine-tuning",
             "fine-tuning",
-            Learned(self.net_, [rows]),
+            EncoderParts(self.net_, [rows]),
             data.inputs.take(texts),
             self._classify(data.Y[texts][:, seen].tocsr(), data.propensity, as_it_is),
             p.finetune_epochs,

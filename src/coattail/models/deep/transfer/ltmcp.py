@@ -22,9 +22,9 @@ from coattail.models.linear.ovr import Ovr
 
 
 class Ltmcp(EncoderModel):
-    """Long-tail learning by two kinds of classifiers (Yuan et al. 2019).
+    """Long-tail learning by two kinds of classifiers (after Yuan et al. 2019).
 
-    docs/explanation/transfer.md says where it departs from the paper.
+    More in docs/explanation/transfer.md.
 
     Attributes
     ----------

@@ -15,9 +15,9 @@ from coattail.models.deep.training.loop import Run
 from coattail.models.deep.transfer.encoder_model import (
     ORDER,
     Chance,
+    EncoderLesson,
     EncoderModel,
-    Learned,
-    Lesson,
+    EncoderParts,
     Loss,
     ranked,
 )
@@ -98,10 +98,10 @@ class Oltr(EncoderModel):
         def rank(texts: Batch, k: int) -> TopK:
             return ranked(self._scores(texts), None, k)
 
-        lesson = Lesson(
+        lesson = EncoderLesson(
             "memory",
             "memory",
-            Learned(self.net_, top=self.memory_),
+            EncoderParts(self.net_, top=self.memory_),
             data.inputs.take(labelled),
             self._remember(cut[labelled], data.propensity),
             p.memory_epochs,
@@ -115,7 +115,7 @@ class Oltr(EncoderModel):
         """Cross-entropy of the memory's logits, plus the pull on its centroids."""
         weights = self._positive_weights(Y, propensity)
 
-        def loss(part: Learned, texts: Batch, chance: Chance, epoch: int) -> Tensor:
+        def loss(part: EncoderParts, texts: Batch, chance: Chance, epoch: int) -> Tensor:
             memory = part.top
             assert isinstance(memory, Memory)
             direct = part.net.unit_vectors(texts, chance.dropout)

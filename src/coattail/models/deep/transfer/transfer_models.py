@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from coattail.models.deep.transfer.bbn import Bbn
-from coattail.models.deep.transfer.dxml import Dxml
-from coattail.models.deep.transfer.encoder_model import EncoderModel, params_of, read_facts
-from coattail.models.deep.transfer.httn import Httn
-from coattail.models.deep.transfer.ltmcp import Ltmcp
-from coattail.models.deep.transfer.oltr import Oltr
-from coattail.models.deep.transfer.transfer_params import (
-    BbnParams,
-    DxmlParams,
-    EncoderParams,
-    HttnParams,
-    LtmcpParams,
-    OltrParams,
-)
-
-MODELS: dict[type[EncoderParams], type[EncoderModel]] = {
-    HttnParams: Httn,
-    BbnParams: Bbn,
-    OltrParams: Oltr,
-    LtmcpParams: Ltmcp,
-    DxmlParams: Dxml,
-}
+from coattail.arrays import Ragged
+from coattail.models import find_kind
+from coattail.models.deep.transfer.transfer_kinds import KINDS
 
 
-def build(params: EncoderParams) -> EncoderModel:
+def build(params: Any) -> Any:
     """The untrained model of ``params``."""
-    return MODELS[type(params)](params)
+    return find_kind.named(params.model, KINDS, "transfer").build(params)
 
 
-def load(folder: str | Path, device: str = "cpu") -> EncoderModel:
+def load(folder: str | Path, device: str = "cpu") -> Any:
     """A saved model, on ``device`` (whatever it was trained on)."""
-    params = params_of(read_facts(folder)["params"], folder)
-    return MODELS[type(params)].load(folder, device)
+    return find_kind.load(folder, KINDS, "transfer", device)
+
+
+def add_label(model: Any, name: str, new: Ragged, training: Callable[[], Any]) -> None:
+    """One more label by transfer; the training texts are not needed."""
+    model.add_label(name, new)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from coattail.config import Params
+from coattail.labels.weighting import Weighting
+from coattail.models.deep.transfer.transfer_kinds import KINDS
+from coattail.models.kinds import union
 
 
 class EncoderParams(Params):
@@ -31,7 +34,7 @@ class EncoderParams(Params):
     lr: float = Field(2e-3, gt=0.0, description="step size of word vectors and LSTM")
     lr_top: float = Field(1e-2, gt=0.0, description="step size of everything above the LSTM")
     beta2: float = Field(0.99, ge=0.0, lt=1.0, description="Adam's memory of squared gradients")
-    weighting: Literal["none", "pw", "pwcb"] = Field(
+    weighting: Weighting = Field(
         "none", description="weights of positives: none, propensity (PW), class-balanced (PW-cb)"
     )
     beta: float = Field(0.9, ge=0.0, lt=1.0, description="beta of PW-cb")
@@ -141,6 +144,5 @@ class DxmlParams(EncoderParams):
         return self
 
 
-TransferParams = Annotated[
-    HttnParams | BbnParams | OltrParams | LtmcpParams | DxmlParams, Field(discriminator="model")
-]
+TransferParams: Any = union(KINDS)
+"""Settings of any model of `transfer` of coattail's own; a plugin's join in the registry."""

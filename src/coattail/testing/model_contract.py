@@ -4,7 +4,8 @@
         def make(self): return Ovr(OvrParams())
         def load(self, folder): return Ovr.load(folder)
 
-A model that does not read CSR rows overrides ``inputs``; one whose ``fit`` wants more, ``fit``.
+A model that does not read CSR rows overrides ``inputs``; one whose ``fit`` wants more, ``fit``. The
+suite of a plugin is such a class in a test file of its own (docs/how-to/plugin.md).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import scipy.sparse as sp
 
 from coattail.arrays import TopK
 from coattail.errors import ModelError
+from coattail.models.find_kind import name_in
 
 FEW = 60  # texts, where a test is not about learning
 
@@ -58,7 +60,7 @@ def same(a: TopK, b: TopK) -> bool:
 
 
 @dataclass
-class Fitted:
+class FittedModel:
     """A model fitted on ``separable()``, once for all tests of its class: none may change it."""
 
     model: Any
@@ -106,7 +108,7 @@ class ModelContract:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def fitted(cls) -> Fitted:
+    def fitted(cls) -> FittedModel:
         X, Y = separable()
         before = [array.copy() for array in arrays(X, Y)]
         contract = cls()
@@ -114,7 +116,7 @@ class ModelContract:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("COATTAIL_THREADS", "1")
             returned = contract.fit(model, X, Y)
-        return Fitted(model, returned, X, Y, before)
+        return FittedModel(model, returned, X, Y, before)
 
     def test_fit_returns_the_model(self, fitted):
         assert fitted.returned is fitted.model
@@ -147,6 +149,10 @@ class ModelContract:
         for row in top.labels:
             real = row[row >= 0]
             assert len(set(real.tolist())) == len(real)
+
+    def test_saved_model_says_which_kind_it_is(self, fitted, tmp_path):
+        fitted.model.save(tmp_path / "model")
+        assert name_in(tmp_path / "model") == fitted.model.params.model
 
     def test_saved_model_answers_the_same_bits(self, fitted, tmp_path):
         fitted.model.save(tmp_path / "model")

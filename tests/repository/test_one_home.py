@@ -1,0 +1,83 @@
+"""One home for each thing: what stands in one place is not built again in another."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coattail.data import vectorizer
+from tests.architecture import ROOT
+
+OWNERS = {"data/features.py", "data/vectorizer.py"}
+"""Who knows where things lie in data/features."""
+COMMON = {"texts", "labels"}
+"""Names that other folders have, too."""
+INSIDE = {"tfidf", "tokens", "names.txt", "counts.npy", "bands.npy", "stats.json"}
+INSIDE |= {"inverse_propensity.npy", "propensity.json", "vectors.npy", "complete"}
+INSIDE |= {part for name in vectorizer.FILES for part in name.split("/")}
+
+
+def sources() -> list[Path]:
+    return [path for top in ("src", "stages", "benchmarks") for path in (ROOT / top).rglob("*.py")]
+
+
+def literals(node: ast.AST) -> set[str]:
+    """The folders and files that string constants below a node name."""
+    found = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
+    return {part for value in found if isinstance(value, str) for part in value.split("/")}
+
+
+def inside_features(source: str) -> Iterator[int]:
+    """Lines where a path inside data/features is built by ``/``."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            last, whole = literals(node.right), literals(node)
+            below = "features" in whole or "features.folder" in ast.unparse(node.left)
+            if last & INSIDE or (below and last & COMMON):
+                yield node.lineno
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'load_csr(data / "features" / "tfidf" / split)',
+        'x = features.folder / "labels" / "train"',
+        'Path("data/features") / "labels" / name',
+        'open(folder / f"tokens/{split}")',
+        'read(out / "tfidf/words.txt")',
+        'gzip.open(data / "features" / "texts" / "test.jsonl.gz")',
+    ],
+)
+def test_a_path_built_inside_features_is_seen(line):
+    assert list(inside_features(line)) == [1]
+
+
+def test_only_features_and_its_vectorizer_build_paths_inside_data_features():
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sources()
+        if str(path.relative_to(ROOT)).removeprefix("src/coattail/") not in OWNERS
+        for line in inside_features(path.read_text(encoding="utf-8"))
+    ]
+    assert found == [], "ask coattail.data.features.Features instead"
+
+
+@pytest.mark.parametrize(
+    ("what", "pattern", "home"),
+    [
+        ("the names of weightings", r'Literal\[[^\]]*"pwcb"', "src/coattail/labels/weighting.py"),
+        ("colours of pictures", r'"#[0-9a-f]{6}"', "src/coattail/data/drawing.py"),
+        ("the rule of tf-idf", r"np\.log\(counts", "src/coattail/data/text.py"),
+    ],
+)
+def test_what_has_a_home_stands_nowhere_else(what, pattern, home):
+    found = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "src").rglob("*.py")
+        if re.search(pattern, path.read_text(encoding="utf-8"))
+    }
+    assert found == {home}, what
