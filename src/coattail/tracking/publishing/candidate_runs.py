@@ -8,7 +8,7 @@ from typing import Any
 from coattail.pipeline.registry import MAKES_THE_DATA
 from coattail.pipeline.stage_result import flatten
 from coattail.tracking.origin import FOUND_BY, STAGE, found_by
-from coattail.tracking.publishing import experiment_page, figures
+from coattail.tracking.publishing import experiment_page, page_values
 from coattail.tracking.publishing.shown import Shown
 from coattail.tracking.record import RunRecord
 from coattail.tracking.store import KIND, RESULT, Store
@@ -107,8 +107,8 @@ def _fill(
     seconds = {"train_seconds": sum(record.seconds for record in own)}
     known = all(record.known for record in own)
     values = shown.metrics[name] | (seconds if known else {})
-    store.metrics(run_id, figures.points(values, made[-1].ended))
-    figures.show_pictures(store, run_id, shown, name)
+    store.metrics(run_id, page_values.points(values, made[-1].ended))
+    page_values.show_pictures(store, run_id, shown, name)
     if "data.md5" in tags:
         store.dataset(run_id, shown.dataset, tags["data.md5"])
     if shown.log_model and not _has_model(store, run_id):

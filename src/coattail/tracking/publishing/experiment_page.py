@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from coattail.tracking.publishing.figures import REPORT
+from coattail.tracking.publishing.page_values import REPORT
 from coattail.tracking.publishing.shown import Shown
 from coattail.tracking.store import KIND, Store, insist
 

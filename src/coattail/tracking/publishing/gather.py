@@ -25,8 +25,8 @@ from coattail.serving.bundle import brought_by, bundle
 from coattail.tracking import delivery, journal
 from coattail.tracking.origin import made_by_commit, made_now
 from coattail.tracking.publishing import pictures
-from coattail.tracking.publishing.figures import PICTURES, REPORT
 from coattail.tracking.publishing.log_model import log_bundle
+from coattail.tracking.publishing.page_values import PICTURES, REPORT
 from coattail.tracking.publishing.pictures import Pictures
 from coattail.tracking.publishing.publish import publish
 from coattail.tracking.publishing.shown import Shown

@@ -11,7 +11,12 @@ from typing import Any
 from coattail.tracking import executions, outbox
 from coattail.tracking.delivery import complete
 from coattail.tracking.origin import PATCH, STAGE, made_now, stage_origin
-from coattail.tracking.publishing import candidate_runs, experiment_page, figures, registered_model
+from coattail.tracking.publishing import (
+    candidate_runs,
+    experiment_page,
+    page_values,
+    registered_model,
+)
 from coattail.tracking.publishing.shown import Shown
 from coattail.tracking.record import Point, RunRecord
 from coattail.tracking.store import (
@@ -58,7 +63,9 @@ def publish(store: Store, shown: Shown, key: str | None = None) -> dict[str, Any
     new = [name for name, (_, is_new) in found.items() if is_new]
     best = shown.metrics[shown.best]
     main = shown.headline or tuple(best)
-    store.metrics(parent, figures.points({f"best/{key}": best[key] for key in main if key in best}))
+    store.metrics(
+        parent, page_values.points({f"best/{key}": best[key] for key in main if key in best})
+    )
     _show_files(store, parent, shown)
     experiment_page.describe(store, main, shown.best_by)
     version = registered_model.register(store, shown, runs[shown.best], parent, tags)
@@ -110,7 +117,7 @@ def _show_files(store: Store, parent: str, shown: Shown) -> None:
                 store.client.log_text(parent, page, f"{folder}/{path.name}")
             else:
                 store.client.log_artifact(parent, str(path), folder)
-    figures.show_pictures(store, parent, shown)
+    page_values.show_pictures(store, parent, shown)
 
 
 def _show_stages(
@@ -126,7 +133,7 @@ def _show_stages(
         # Without a store a stage knew no parent; its run was made later and only the key tells.
         ours = record.key == key if record.parent_run_id is None else record.parent_run_id == parent
         source = "executed" if ours and under == parent else "cached"
-        points += figures.points({f"{record.name}/{k}": v for k, v in record.metrics.items()})
+        points += page_values.points({f"{record.name}/{k}": v for k, v in record.metrics.items()})
         tags |= {f"stage.{record.name}": source, f"stage.{record.name}.run_id": run_id}
         found[address] = source, run_id
     store.metrics(parent, points)
