@@ -28,7 +28,7 @@ from coattail.models.deep.transfer.transfer_params import (
     OltrParams,
     TransferParams,
 )
-from tests.deep_fit import fit
+from coattail.testing.network_contract import fit
 
 SMALL = {"dim": 8, "hidden": 6, "embedding_dim": 8, "batch": 16, "lr": 0.02, "epochs": 2}
 WORDS = 30
