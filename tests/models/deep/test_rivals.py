@@ -322,7 +322,7 @@ def test_a_folder_that_holds_no_transfer_model_is_a_clear_error(tmp_path):
     with pytest.raises(ModelError, match="missing"):
         load(tmp_path)
     (tmp_path / "params.json").write_text("{}")
-    with pytest.raises(ModelError, match="does not describe"):
+    with pytest.raises(ModelError, match="names no model"):
         load(tmp_path)
 
 
