@@ -19,7 +19,7 @@ from coattail.models.deep import device
 from coattail.models.deep.deep_models import build, load
 from coattail.models.deep.deep_params import AttentionXmlParams, DeepParams
 from coattail.models.deep.estimators.word_model import WordModel
-from tests.deep_fit import fit
+from coattail.testing.network_contract import fit
 
 WORDS, LABELS = 40, 8
 SMALL = {"epochs": 12, "batch": 16, "embedding_dim": 12, "dropout": 0.0, "lr": 0.01}
@@ -190,7 +190,7 @@ def test_best_weights_on_validation_are_kept() -> None:
     )
     best = max(numbers["valid_ndcg_at_5"] for numbers in seen)
     assert metrics.ranked(model.predict(valid[0], 5), valid[1], "ndcg", 5) == pytest.approx(best)
-    wanted = {"loss", "texts_per_second", *(f"valid_{name}" for name in metrics.IMPROVED)}
+    wanted = {"loss", "texts_per_second", *(f"valid_{name}" for name in metrics.FOLLOWED)}
     assert set(seen[0]) == wanted
 
 
