@@ -44,9 +44,10 @@ format: setup ## Mend what ruff can mend
 	ruff check --fix .
 	ruff format .
 
-docs: setup ## Write the pages that are made from the code (docs/reference, architecture)
+docs: setup ## Write the pages that are made from the code (docs/reference, studies, architecture)
 	@python scripts/architecture.py
 	@python scripts/reference.py
+	@coattail study write
 
 hooks: setup ## Check what you commit, at every commit (pre-commit)
 	@pre-commit install

@@ -6,8 +6,8 @@ One-vs-rest and Bonsai, each with weights none, PW and PW-cb, trained on train a
 The second table reads the propensity-scored columns off the ranking that the evaluation code
 of the PW paper uses and its text does not mention (``coattail.evaluation.second_ranking``); P and
 nDCG are the same.
-*change* is the mean relative gain over the base in the ten columns that differ (eq. 30 of the
-paper). Models are kept in --out and not trained again.
+*scored* and *plain* are the two means of relative change over the base (eq. 30 of the paper).
+Models are kept in --out and not trained again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from coattail.arrays import TopK
 from coattail.config import parse
 from coattail.data.features import Features
-from coattail.evaluation.metrics import IMPROVED, improvement, judge
+from coattail.evaluation.metrics import changes, judge
 from coattail.evaluation.second_ranking import reorder_top5
 from coattail.labels import tree_building, tree_params
 from coattail.models.linear.linear_models import build
@@ -83,13 +83,14 @@ def values(top: TopK, Y: Any, q: Any) -> dict[str, float]:
 
 
 def table(rows: dict[str, dict[str, float]]) -> None:
-    print("| model | P@1/3/5 | nDCG@1/3/5 | PSP@1/3/5 | PSnDCG@1/3/5 | change % |")
-    print("| --- " * 6 + "|")
+    print("| model | P@1/3/5 | nDCG@1/3/5 | PSP@1/3/5 | PSnDCG@1/3/5 | scored % | plain % |")
+    print("| --- " * 7 + "|")
     for name, row in rows.items():
         cells = ["/".join(f"{row[f'{c}_at_{k}']:.2f}" for k in KS) for c in COLUMNS]
         base = rows[name.split("-")[0]]
-        change = f"{improvement(row, base, IMPROVED):+.2f}" if row is not base else ""
-        print(f"| {name} | {' | '.join(cells)} | {change} |")
+        means = changes(row, base).values()
+        cells += [f"{mean:+.2f}" if row is not base else "" for mean in means]
+        print(f"| {name} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -65,7 +65,10 @@ def metrics_page() -> str:
         (", ".join(f"`{name}_at_{k}`" for k in ks), meaning)
         for name, meaning in definitions.COMPLETE.items()
     ]
-    improved = ", ".join(f"`{name}`" for name in metrics.IMPROVED)
+    changes = "; ".join(
+        f"`{name}` is over {', '.join(f'`{one}`' for one in over)}"
+        for name, over in metrics.CHANGES.items()
+    )
     kept = ", ".join(f"`{name}`" for name in scoring.headline(ks))
     bands = ", ".join(f"`{band}_`" for band in BANDS)
     return f"""{MADE}
@@ -85,7 +88,7 @@ sorted by q, largest first; d_j = 1/log2(j + 1).
 ## Of the whole ranking
 
 {table("name | definition", of_all)}
-{wrapped(f"`improvement` averages {improved}.")}
+{wrapped(f"{changes}. At rank 1 nDCG is P and PSnDCG is PSP, so that figure counts twice.")}
 
 ## Of head, torso and tail
 

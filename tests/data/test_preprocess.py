@@ -162,6 +162,17 @@ def test_statistics_count_what_is_odd_and_duplicate_ids_are_warned_of(raw, tmp_p
     assert json.loads((tmp_path / "out" / "stats.json").read_text()) == stats
 
 
+def test_a_set_that_is_not_what_its_entry_expects_is_told(raw, tmp_path, caplog):
+    manifest = json.loads((raw / "manifest.json").read_text())
+    manifest["expect"] = {"labels_per_text": 50.0, "features": 1}
+    (raw / "manifest.json").write_text(json.dumps(manifest))
+    with caplog.at_level(logging.WARNING, "coattail"):
+        stats = prepare(raw, tmp_path / "out", PreprocessParams(min_df=1))
+    found = f"labels_per_text: {stats['labels_per_text']:g} where 50 is expected"
+    assert f"{manifest['name']} is not the set that its entry describes: {found}" in caplog.text
+    assert f"features: {stats['tfidf_terms']} where 1 is expected" in caplog.text
+
+
 def test_texts_that_are_word_for_word_in_an_earlier_split_are_counted(tmp_path, caplog):
     splits = {
         "train": [*TRAIN, {"text": "a b", "labels": []}, {"text": "a b", "labels": []}],

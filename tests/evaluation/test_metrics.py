@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import math
 import sys
@@ -20,7 +21,8 @@ from coattail.errors import DataError
 from coattail.evaluation import metrics
 from coattail.labels import frequency
 
-BENCH = Path(__file__).parents[2].parent / "shared" / "bench" / "evaluate.py"
+ROOT = Path(__file__).parents[2]
+BENCH = ROOT.parent / "shared" / "bench" / "evaluate.py"
 
 # --- a case to do by hand ------------------------------------------------------------------------
 # Three texts, six labels; label 5 is true nowhere, label 4 was never seen in training.
@@ -136,17 +138,35 @@ def test_score_names_and_order_are_fixed() -> None:
     assert result["micro_f1_tuned"] == percent(2 * 3 / (6 + 6))
 
 
-def test_improvement_is_the_mean_of_relative_gains() -> None:
-    base, better = {"p_at_1": 50.0, "psp_at_5": 20.0}, {"p_at_1": 45.0, "psp_at_5": 26.0}
-    assert metrics.improvement(better, base) == pytest.approx((-10 + 30) / 2)
-    assert metrics.improvement(base, base) == 0
+def test_changes_are_the_32_pairs_that_the_pw_paper_prints() -> None:
+    """Eq. 30: two means, of six scored and six plain figures, those at rank 1 counted twice."""
+    short = {"PSP": "psp", "PnD": "psndcg", "P": "p", "nD": "ndcg"}
+    tables: dict[tuple[str, str, str], dict[str, float]] = {}
+    with open(ROOT / "studies" / "published.csv", encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["paper"] == "PW":
+                key = (row["table"], row["dataset"], row["method"])
+                name, _, k = row["metric"].partition("@")
+                metric = f"{short[name]}_at_{k}" if k else name
+                tables.setdefault(key, {})[metric] = float(row["value"])
+    pairs = 0
+    for (table, dataset, method), values in tables.items():
+        if method.endswith(" Original"):
+            continue
+        base = tables[table, dataset, f"{method.rpartition(' ')[0]} Original"]
+        found = metrics.changes(values, base)
+        assert round(found["scored_change"], 2) == pytest.approx(values["relative scored %"])
+        assert round(found["plain_change"], 2) == pytest.approx(values["relative plain %"])
+        pairs += 1
+    assert pairs == 32
 
 
-def test_improvement_leaves_out_what_cannot_be_compared() -> None:
+def test_a_change_leaves_out_what_cannot_be_compared() -> None:
+    names = ("p_at_1", "p_at_3", "p_at_5", "psp_at_1")
     base = {"p_at_1": 50.0, "p_at_3": 0.0, "p_at_5": math.nan}
     values = {"p_at_1": 60.0, "p_at_3": 5.0, "p_at_5": 5.0, "psp_at_1": 7.0}
-    assert metrics.improvement(values, base) == pytest.approx(20)
-    assert math.isnan(metrics.improvement(values, {}))
+    assert metrics.mean_change(values, base, names) == pytest.approx(20)
+    assert math.isnan(metrics.mean_change(values, {}, names))
 
 
 # --- thresholds ----------------------------------------------------------------------------------

@@ -186,13 +186,14 @@ def test_intervals_hold_the_value_they_belong_to(evaluation: Evaluation) -> None
         assert row["low"] <= row["value"] <= row["high"]
 
 
-def test_base_can_be_chosen_and_improvement_is_over_it(
+def test_base_can_be_chosen_and_changes_are_over_it(
     candidates: dict[str, dict[str, TopK]], features: Features
 ) -> None:
     result = evaluate(candidates, features, EvaluateParams(resamples=10, base="middle"))
     assert result.summary["base"] == "middle"
-    assert result.metrics["middle"]["improvement"] == 0
-    assert result.metrics["weak"]["improvement"] < 0 < result.metrics["strong"]["improvement"]
+    for change in ("scored_change", "plain_change"):
+        assert result.metrics["middle"][change] == 0
+        assert result.metrics["weak"][change] < 0 < result.metrics["strong"][change]
 
 
 # --- the champion --------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ def test_validation_that_is_easier_than_test_is_noticed_and_equal_ones_are_not(
 def test_a_rule_by_a_metric_without_intervals_still_has_its_figures(
     candidates: dict[str, dict[str, TopK]], features: Features
 ) -> None:
-    for metric in ("improvement", "tail_coverage_at_5", "macro_f1_tuned"):
+    for metric in ("scored_change", "tail_coverage_at_5", "macro_f1_tuned"):
         best = champion.BestParams(by=metric, at_least={"coverage_at_5": "base"})
         found = evaluate(candidates, features, EvaluateParams(resamples=10, best=best))
         name = found.summary["champion"]["name"]

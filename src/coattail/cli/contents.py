@@ -50,7 +50,8 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.get_command(ctx, args[0]) is not None
         if not known and not args[0].startswith("-") and not ctx.resilient_parsing:
-            meant = close_names(args[0], ctx.find_root().command)
+            here = str(ctx.info_name) if ctx.parent else ""
+            meant = close_names(args[0], ctx.find_root().command, here)
             hint = f" Did you mean {' or '.join(f'`coattail {name}`' for name in meant)}?"
             ctx.fail(f"No such command {args[0]!r}.{hint * bool(meant)}")
         return super().resolve_command(ctx, args)
@@ -111,10 +112,14 @@ def leaves(command: click.Command, path: str = "") -> Iterator[tuple[str, click.
         yield from leaves(command.commands[name], f"{path} {name}".strip())
 
 
-def close_names(word: str, root: click.Command) -> list[str]:
-    """At most two commands or groups, wherever they stand, whose names are like the word."""
+def close_names(word: str, root: click.Command, here: str = "") -> list[str]:
+    """At most two commands or groups, wherever they stand, whose names are like the word.
+
+    Of namesakes (`data list`, `study list`) that of the group ``here`` is meant.
+    """
     import difflib
 
     names = {path.split()[0]: path.split()[0] for path, _ in leaves(root)}
-    names |= FORMER | {path.split()[-1]: path for path, _ in leaves(root)}
+    paths = sorted((path for path, _ in leaves(root)), key=lambda path: path.split()[0] == here)
+    names |= FORMER | {path.split()[-1]: path for path in paths}
     return [names[name] for name in difflib.get_close_matches(word, names, n=2)]

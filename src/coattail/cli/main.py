@@ -16,13 +16,14 @@ from coattail.cli.contents import Contents
 from coattail.cli.data import data
 from coattail.cli.experiment import experiment
 from coattail.cli.model import model
+from coattail.cli.study import study
 from coattail.cli.team_server import team
 
 HEADINGS = {
     "Run": "use status doctor",
     "Look at the results": "leaderboard compare report",
     "Use and improve": "tag tune",
-    "More, by what it acts on": "data experiment model team",
+    "More, by what it acts on": "data experiment model study team",
 }
 
 
@@ -43,7 +44,7 @@ def main() -> None:
     logging.getLogger("coattail").setLevel(logging.WARNING)
 
 
-for group in (data, experiment, model, team):
+for group in (data, experiment, model, study, team):
     main.add_command(group)
 
 

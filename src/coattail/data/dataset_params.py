@@ -75,6 +75,17 @@ class SplitSizes(Params):
     test: int | None = Field(default=None, ge=0, description="test texts")
 
 
+class ExpectParams(Params):
+    """What the papers print of a dataset; preprocess warns where ours is more than 1 % off."""
+
+    features: int | None = Field(default=None, ge=1, description="tf-idf terms or given features")
+    labels_per_text: float | None = Field(default=None, gt=0, description="mean, all texts")
+    texts_per_label: float | None = Field(
+        default=None, gt=0, description="mean, training and validation texts"
+    )
+    words: float | None = Field(default=None, gt=0, description="words per text, mean")
+
+
 class DatasetParams(Params):
     """Which texts: where the files are, what they hold, and facts about them."""
 
@@ -103,6 +114,9 @@ class DatasetParams(Params):
     )
     splits: SplitSizes = Field(default=SplitSizes(), description="published sizes")
     labels: int | None = Field(default=None, ge=1, description="published number of labels")
+    expect: ExpectParams = Field(
+        default=ExpectParams(), description="figures that tell this set from its namesakes"
+    )
     licence: str = Field(default="", description="terms of the data, as far as they are stated")
     citation: str = Field(default="", description="what to cite")
     note: str = Field(default="", description="what a user must know: versions, traps, conversion")

@@ -90,10 +90,12 @@ def _manifest(dataset: DatasetParams, files: dict[str, FileParams], folder: Path
         for file in files.values()
     }
     columns = [dataset.text_column, dataset.label_column]
+    expect = dataset.expect.model_dump(exclude_none=True)
     return {
         "name": dataset.name,
         "format": "jsonl" if dataset.format == "demo" else dataset.format,
         **({"columns": columns} if dataset.format == "csv" else {}),
+        **({"expect": expect} if expect else {}),
         "files": {role: file.name for role, file in files.items()},
         "label_separator": dataset.label_separator,
         "propensity": {"A": dataset.propensity.A, "B": dataset.propensity.B},

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coattail.data import corpus, dataset_plots
+from coattail.data import corpus, dataset_plots, expected
 from coattail.data.corpus import Corpus, PreprocessParams
 from coattail.data.features import Features
 from coattail.data.formats.word_vectors import read_vectors
@@ -50,6 +50,8 @@ def prepare(
             features.save_vectors(vectors)
             stats["words_with_vector"] = found
         features.save_stats(stats)
+    for difference in expected.differing(manifest.get("expect", {}), stats):
+        log.warning("%s is not the set that its entry describes: %s", manifest["name"], difference)
     if stats["labels_only_in_test"]:
         log.warning(
             "%s of %s labels occur in test only: no model can learn them, and metrics count them",

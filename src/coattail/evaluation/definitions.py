@@ -27,8 +27,9 @@ OF_ALL = {
     "text",
     "micro_f1_tuned": "as micro_f1, at the threshold chosen on validation",
     "macro_f1_tuned": "as macro_f1, at the threshold chosen on validation",
-    "improvement": "mean over ten metrics m of (m - m_base) / m_base (eq. 30 of the PW paper; at "
-    "rank 1 nDCG is P and PSnDCG is PSP, so rank 1 is counted once)",
+    "scored_change": "mean of (m - m_base) / m_base over six propensity-scored metrics m (eq. 30 "
+    "of the PW paper)",
+    "plain_change": "the same over six plain metrics",
 }
 """Metrics of the whole ranking."""
 

@@ -22,11 +22,14 @@ Weights = NDArray[np.float64]
 KS = (1, 3, 5)
 # Sums of something over the hits divided by a sum over the texts, in the order they are reported.
 RANKED = ("p", "ndcg", "psp", "psndcg", "rp", "recall")
-# What the mean relative improvement averages: at rank 1 nDCG equals P and PSnDCG equals PSP.
-IMPROVED = (
-    *("p_at_1", "p_at_3", "p_at_5", "ndcg_at_3", "ndcg_at_5"),
-    *("psp_at_1", "psp_at_3", "psp_at_5", "psndcg_at_3", "psndcg_at_5"),
-)
+# What the two means of eq. 30 of the PW paper are over. At rank 1 PSnDCG is PSP and nDCG is P: the
+# paper prints the figure once and counts it twice.
+CHANGES = {
+    "scored_change": ("psp_at_1", "psp_at_1", "psp_at_3", "psp_at_5", "psndcg_at_3", "psndcg_at_5"),
+    "plain_change": ("p_at_1", "p_at_1", "p_at_3", "p_at_5", "ndcg_at_3", "ndcg_at_5"),
+}
+# The figures behind both, which networks log per epoch.
+FOLLOWED = tuple(dict.fromkeys((*CHANGES["plain_change"], *CHANGES["scored_change"])))
 
 
 class Ratio(NamedTuple):
@@ -342,10 +345,10 @@ def summarise(
 
 
 def names(ks: Sequence[int] = KS) -> list[str]:
-    """What `score` calls its metrics, with a tuned threshold, and `improvement`."""
+    """What `score` calls its metrics, with a tuned threshold, and the two changes over a base."""
     ranked = [f"{m}_at_{k}" for m in (*RANKED, "coverage", "macro_f1") for k in ks]
     own = [*ranked, "micro_f1", "macro_f1", "micro_f1_tuned", "macro_f1_tuned"]
-    return [*own, *(f"{band}_{name}" for band in BANDS for name in own), "improvement"]
+    return [*own, *(f"{band}_{name}" for band in BANDS for name in own), *CHANGES]
 
 
 def by_group(
@@ -388,10 +391,15 @@ def _by_label(
     return [table | dict.fromkeys(unknown & set(table), math.nan) for table in tables]
 
 
-def improvement(
-    values: Mapping[str, float], base: Mapping[str, float], names: Iterable[str] = IMPROVED
+def changes(values: Mapping[str, float], base: Mapping[str, float]) -> dict[str, float]:
+    """The two means of relative change over a base, in percent (eq. 30 of the PW paper)."""
+    return {name: mean_change(values, base, over) for name, over in CHANGES.items()}
+
+
+def mean_change(
+    values: Mapping[str, float], base: Mapping[str, float], names: Iterable[str]
 ) -> float:
-    """Mean over metrics of the relative gain over a base, in percent (eq. 30 of the PW paper).
+    """Mean over metrics of the relative change against a base, in percent.
 
     Metrics that one of the two lacks, or in which the base has 0, are left out; NaN if none stays.
     """

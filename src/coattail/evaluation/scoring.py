@@ -168,10 +168,8 @@ def evaluate(
             shown = headline(params.ks[-1:])
             bar.advance(1, ", ".join(f"{m} {results[name].metrics[m]:.2f}" for m in shown[:3]))
     for result in results.values():
-        gain = metrics.improvement(result.metrics, results[base].metrics)
-        result.metrics["improvement"] = gain
-        gain = metrics.improvement(result.on_valid, results[base].on_valid)
-        result.on_valid["improvement"] = gain
+        result.metrics |= metrics.changes(result.metrics, results[base].metrics)
+        result.on_valid |= metrics.changes(result.on_valid, results[base].on_valid)
     wanted = champion.rule(params.best, params.ks)
     chosen = champion.choose(wanted, {n: r.on_valid for n, r in results.items()}, base)
     best = {m: _best(results, m) for m in results[base].resampled}

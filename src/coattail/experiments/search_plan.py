@@ -59,7 +59,7 @@ class Plan:
 
         Models of ``transfer`` judge an epoch by head labels or by likeness, not by any metric.
         """
-        logged = self.prune and self.logs and self.metric in metrics.IMPROVED
+        logged = self.prune and self.logs and self.metric in metrics.FOLLOWED
         return f"valid_{self.metric}" if logged else None
 
     @property

@@ -18,7 +18,7 @@ from coattail.pipeline.registry import MAKES_THE_DATA
 from coattail.pipeline.stage_result import Logged
 from coattail.tracking import journal
 from coattail.tracking.line import Line
-from coattail.tracking.record import Point, RunRecord, environment_tags, now
+from coattail.tracking.record import Point, RunRecord, cpu_seconds, environment_tags, now
 from coattail.tracking.store import RESULT, data_hash, dataset_name, pipeline_key, user_name
 from coattail.tracking.trial_line import TrialLine
 
@@ -72,6 +72,7 @@ class StageRun:
         record.status, record.ended = status, now()
         record.tags |= record.facts
         record.metrics.setdefault("seconds", record.seconds)
+        record.metrics.setdefault("cpu_seconds", cpu_seconds())
         if status == "FINISHED" and not self.of_trial:
             journal.keep(record)  # first, for the courier notes there where it has shown the run
         self._line.close()

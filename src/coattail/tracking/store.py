@@ -75,17 +75,25 @@ def pipeline_key() -> str:
     The place is part of it: on a team's server two people may run the same commit at once, and
     neither may go on with the other's unfinished run.
     """
-    place = hashlib.sha256(f"{socket.gethostname()}:{root()}".encode()).hexdigest()[:8]
     name = os.environ.get("DVC_EXP_NAME")
     if name:
-        return f"exp:{os.environ.get('DVC_EXP_BASELINE_REV', '')[:12]}:{name}:{place}"
+        return experiment_key(name, os.environ.get("DVC_EXP_BASELINE_REV", ""))
     dvc = Path("dvc.yaml")
     state = [
         json.dumps(tracked_params(), sort_keys=True, default=str),
         dvc.read_text(encoding="utf-8") if dvc.exists() else "",
         git("rev-parse", "HEAD") or "none",
     ]
-    return f"repro:{hashlib.sha256(chr(0).join(state).encode()).hexdigest()[:16]}:{place}"
+    return f"repro:{hashlib.sha256(chr(0).join(state).encode()).hexdigest()[:16]}:{_place()}"
+
+
+def experiment_key(name: str, baseline: str) -> str:
+    """Of an experiment by its name and the commit it started from."""
+    return f"exp:{baseline[:12]}:{name}:{_place()}"
+
+
+def _place() -> str:
+    return hashlib.sha256(f"{socket.gethostname()}:{root()}".encode()).hexdigest()[:8]
 
 
 def tracked_params() -> dict[str, Any]:

@@ -228,4 +228,4 @@ def test_only_the_level_of_labels_logs_metrics_of_labels() -> None:
     )
     *inner, last = [{name for name in numbers if "_at_" in name} for numbers in seen]
     assert inner == [{"level_ndcg_at_5"}] * 2
-    assert last == {f"valid_{name}" for name in metrics.IMPROVED}
+    assert last == {f"valid_{name}" for name in metrics.FOLLOWED}

@@ -146,7 +146,7 @@ def measured(
     judged = metrics.judge(top, Y, rarity)
     if not over_labels:
         return {"level_ndcg_at_5": judged.ratio("ndcg", 5).percent}
-    names = dict.fromkeys(("ndcg_at_5", *metrics.IMPROVED))
+    names = dict.fromkeys(("ndcg_at_5", *metrics.FOLLOWED))
     asked = {name: name.split("_at_") for name in names}
     return {
         f"valid_{name}": judged.ratio(metric, int(k)).percent for name, (metric, k) in asked.items()
