@@ -18,11 +18,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from coattail.arrays import Ragged
+from coattail.data.text import UNK
 from coattail.models.deep.fit_data import FitData, RunContext
 from coattail.testing.model_contract import ModelContract
 
 OF_CONTEXT = {field.name for field in fields(RunContext)}
-FIRST_WORD = 2  # ids below it are padding and unknown words
+FIRST_WORD = UNK + 1
 
 
 def fit(model: Any, inputs: Any, Y: Any, **given: Any) -> Any:
