@@ -70,6 +70,16 @@ def test_only_features_and_its_vectorizer_build_paths_inside_data_features():
     assert found == [], "ask coattail.data.features.Features instead"
 
 
+def test_yaml_is_read_in_one_way_and_by_ruamel_only_where_comments_are_kept():
+    found = {
+        str(path.relative_to(ROOT))
+        for top in ("src", "stages")
+        for path in (ROOT / top).rglob("*.py")
+        if re.search(r"^\s*(from|import) (ruamel|yaml)\b", path.read_text("utf-8"), re.M)
+    }
+    assert found == {"src/coattail/config.py", "src/coattail/pipeline/overlay.py"}
+
+
 @pytest.mark.parametrize(
     ("what", "pattern", "home"),
     [
