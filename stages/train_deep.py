@@ -29,28 +29,29 @@ def main(variant: str) -> None:
         processes.together(resolve(wanted.device)) as device,
     ):
         run.note(device=device, device_wanted=wanted.device, processes=processes.size())
-        features = Features("data/features")
+        features, reads = Features("data/features"), deep_models.kind_of(params).reads
         model = train(params, variant, device, wanted.threads, run.log)
         model.save(f"data/models/{variant}")
         for split in ("valid", "test"):
-            top = model.predict(features.inputs(model.reads, split), DEPTH)
+            top = model.predict(features.inputs(reads, split), DEPTH)
             top.save(f"data/ranked/{variant}/{split}.npz")
         curve.write(f"plots/training/{variant}.csv", run.computed)
         checkpoint.forget(partial(variant))
 
 
 def train(params: Any, variant: str, device: str, threads: int, log: Log | None) -> Any:
-    features, model = Features("data/features"), deep_models.build(params)
+    features, kind = Features("data/features"), deep_models.kind_of(params)
     data: FitData[Any] = FitData(
-        features.inputs(model.reads, "train"),
+        features.inputs(kind.reads, "train"),
         features.Y("train"),
-        valid=(features.inputs(model.reads, "valid"), features.Y("valid")),
+        valid=(features.inputs(kind.reads, "valid"), features.Y("valid")),
         vocabulary_size=len(features.vocabulary),
         vectors=features.vectors,
         trees=tree.load(f"data/plt/{params.tree}"),
         propensity=features.propensity,
     )
-    return model.fit(data, RunContext(device, runner.limit_threads(threads), log, partial(variant)))
+    context = RunContext(device, runner.limit_threads(threads), log, partial(variant))
+    return kind.build(params).fit(data, context)
 
 
 def partial(variant: str) -> Path:

@@ -113,7 +113,8 @@ def test_a_word_like_no_command_gets_no_guess():
 NAMED = re.compile(r"(?<![\w./@-])coattail[ \t]+(?![&|;>#(])((?:'[^'\n]*'|[^`\n;|&])*)")
 """`coattail` and what stands behind it, up to the end of line, code or command."""
 PROSE = re.compile(
-    r"(as|bundle|does|import|is|itself|made|needs|puts|raises|reports|to|versions|would)\b|$"
+    r"(and|as|bundle|does|has|import|is|itself|made|needs|puts|raises|reports|that|to|versions|would)"
+    r"\b|$"
 )
 """Words that follow the name of the project in messages without being commands."""
 

@@ -35,6 +35,7 @@ from coattail.report.explanations import Explainer
 from coattail.report.findings import findings, verdicts
 from coattail.report.label_table import label_table
 from coattail.report.numbers import numbers, plain, script_json
+from coattail.testing import network_contract
 from coattail.tracking import executions
 from coattail.tracking.record import RunRecord
 from tests.reportable import HOSTILE_LABEL, HOSTILE_TEXT, shared_workspace
@@ -302,7 +303,7 @@ def test_a_network_over_a_pretrained_encoder_speaks_in_the_encoders_words(folder
 def fit_on(model, features: Features) -> None:
     """A few texts are enough for a model that is only asked to speak."""
     texts, Y = features.texts("train")[:30], features.Y("train")[:30]
-    model.fit(texts, Y, threads=1)
+    network_contract.fit(model, texts, Y, threads=1)
 
 
 def test_hits_are_marked_as_the_metrics_count_them(content, folder):

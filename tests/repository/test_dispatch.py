@@ -52,7 +52,10 @@ def test_nobody_else_tells_stages_or_models_apart_by_name():
         name = path.relative_to(ROOT).as_posix()
         if name not in OWN and (told := dispatches(path.read_text(encoding="utf-8"))):
             found[name] = told
-    assert not found, "ask coattail.pipeline.registry instead"
+    assert not found, (
+        "ask coattail.pipeline.registry instead; if a word here means something else and is only "
+        "spelt like a model, give the model another name"
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,9 @@ from tests.architecture import ROOT
 
 OWNERS = {"data/features.py", "data/vectorizer.py"}
 """Who knows where things lie in data/features."""
-COMMON = {"texts", "labels"}
-"""Names that other folders have, too."""
-INSIDE = {"tfidf", "tokens", "names.txt", "counts.npy", "bands.npy", "stats.json"}
-INSIDE |= {"inverse_propensity.npy", "propensity.json", "vectors.npy", "complete"}
+COMMON = {"texts", "labels", "counts.npy", "names.txt", "stats.json", "vectors.npy", "complete"}
+"""Names that other folders have, too: a model may keep counts of its own."""
+INSIDE = {"tfidf", "tokens", "bands.npy", "inverse_propensity.npy", "propensity.json"}
 INSIDE |= {part for name in vectorizer.FILES for part in name.split("/")}
 
 
@@ -50,10 +49,15 @@ def inside_features(source: str) -> Iterator[int]:
         'open(folder / f"tokens/{split}")',
         'read(out / "tfidf/words.txt")',
         'gzip.open(data / "features" / "texts" / "test.jsonl.gz")',
+        'np.load(features.folder / "counts.npy")',
     ],
 )
 def test_a_path_built_inside_features_is_seen(line):
     assert list(inside_features(line)) == [1]
+
+
+def test_a_model_may_keep_files_of_such_names():
+    assert not list(inside_features('np.save(folder / "counts.npy", counts)'))
 
 
 def test_only_features_and_its_vectorizer_build_paths_inside_data_features():
@@ -64,6 +68,16 @@ def test_only_features_and_its_vectorizer_build_paths_inside_data_features():
         for line in inside_features(path.read_text(encoding="utf-8"))
     ]
     assert found == [], "ask coattail.data.features.Features instead"
+
+
+def test_yaml_is_read_in_one_way_and_by_ruamel_only_where_comments_are_kept():
+    found = {
+        str(path.relative_to(ROOT))
+        for top in ("src", "stages")
+        for path in (ROOT / top).rglob("*.py")
+        if re.search(r"^\s*(from|import) (ruamel|yaml)\b", path.read_text("utf-8"), re.M)
+    }
+    assert found == {"src/coattail/config.py", "src/coattail/pipeline/overlay.py"}
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ruamel.yaml import YAML
-
+from coattail.config import yaml_value
 from coattail.errors import ConfigError, TrackingError
 from coattail.tracking.find_models import (
     candidates_found_by,
@@ -125,7 +124,7 @@ def _results_of(commit: str) -> dict[str, str]:
     shown = subprocess.run(["git", "show", f"{commit}:dvc.lock"], capture_output=True, text=True)
     if shown.returncode:
         return {}
-    stages = YAML(typ="safe", pure=True).load(shown.stdout).get("stages", {})
+    stages = yaml_value(shown.stdout, f"dvc.lock of {commit}").get("stages", {})
     outs = [out for stage in stages.values() for out in stage.get("outs", [])]
     return {out["path"]: str(out.get("md5")) for out in outs}
 

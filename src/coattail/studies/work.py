@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from ruamel.yaml import YAML
 
+from coattail.config import yaml_text
 from coattail.errors import CoattailError, ConfigError
 from coattail.files import atomic_file
 from coattail.tracking.record import CODE, git
@@ -65,7 +65,7 @@ class Work:
     def run(self, content: dict[str, Any], address: str) -> None:
         """Run a stage, and all before it, under these params; done ones come from the cache."""
         with atomic_file(self.clone / "params.yaml") as temporary, open(temporary, "w") as file:
-            YAML(typ="safe", pure=True).dump(content, file)
+            file.write(yaml_text(content))
         with open(self.log, "ab") as log:
             child = subprocess.Popen(
                 [sys.executable, "-m", "dvc", "repro", address],

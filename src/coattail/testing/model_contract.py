@@ -4,8 +4,9 @@
         def make(self): return Ovr(OvrParams())
         def load(self, folder): return Ovr.load(folder)
 
-A model that does not read CSR rows overrides ``inputs``; one whose ``fit`` wants more, ``fit``. The
-suite of a plugin is such a class in a test file of its own (docs/how-to/plugin.md).
+A model that does not read CSR rows overrides ``inputs``; one whose ``fit`` wants more, ``fit``; for
+networks `network_contract` does both. The suite of a plugin is such a class in a test file of its
+own (docs/how-to/plugin.md).
 """
 
 from __future__ import annotations

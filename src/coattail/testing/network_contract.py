@@ -18,11 +18,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from coattail.arrays import Ragged
+from coattail.data.text import UNK
 from coattail.models.deep.fit_data import FitData, RunContext
 from coattail.testing.model_contract import ModelContract
 
 OF_CONTEXT = {field.name for field in fields(RunContext)}
-FIRST_WORD = 2  # ids below it are padding and unknown words
+FIRST_WORD = UNK + 1
 
 
 def fit(model: Any, inputs: Any, Y: Any, **given: Any) -> Any:
@@ -32,11 +33,16 @@ def fit(model: Any, inputs: Any, Y: Any, **given: Any) -> Any:
     return model.fit(FitData(inputs, Y, **data), RunContext(**context))
 
 
+def reads(model: Any) -> str:
+    """Tokens, unless the model says otherwise."""
+    return str(getattr(model, "reads", "tokens"))
+
+
 class NetworkContract(ModelContract):
     """The contract over token ids, or over texts of the words w0, w1, ..."""
 
     def inputs(self, X: sp.csr_matrix) -> Any:
-        if self.make().reads == "texts":
+        if reads(self.make()) == "texts":
             rows = (X.indices[X.indptr[i] : X.indptr[i + 1]] for i in range(X.shape[0]))
             return [" ".join(f"w{word}" for word in row) for row in rows]
         return Ragged(X.indptr.astype(np.int64), X.indices.astype(np.int32) + FIRST_WORD)
@@ -48,6 +54,6 @@ class NetworkContract(ModelContract):
     def fit(self, model: Any, X: sp.csr_matrix, Y: sp.csr_matrix) -> Any:
         threads = int(os.environ.get("COATTAIL_THREADS", "1"))
         given = {"threads": threads, **self.more(Y)}
-        if model.reads == "tokens":
+        if reads(model) == "tokens":
             given["vocabulary_size"] = X.shape[1] + FIRST_WORD
         return fit(model, self.inputs(X), Y, **given)

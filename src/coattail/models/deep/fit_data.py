@@ -76,6 +76,6 @@ class RunContext:
     device: str = "cpu"  # a name for ``device.resolve``
     threads: int = 0  # CPU threads; 0: torch's choice
     log: Log | None = None  # draws the training curve; an exception from it stops the training
-    # What an interrupted fit goes on from; the caller removes it with ``deep_models.forget`` once
+    # What an interrupted fit goes on from; the caller removes it with ``checkpoint.forget`` once
     # the model is saved.
     checkpoint: Path | None = None
