@@ -66,7 +66,7 @@ def test_a_preset_leaves_the_folder_as_it_is(project):
 
 
 def test_the_same_folder_again_changes_nothing_and_keeps_its_name(project):
-    overlay.use("jsonl", corpus(project / "news"), Own(name="reuters"))
+    overlay.use("jsonl", corpus(project / "news"), Own(name="gazette"))
     before = Path("params.yaml").read_bytes()
     assert overlay.use("jsonl", str(project / "news")) == ""
     assert Path("params.yaml").read_bytes() == before

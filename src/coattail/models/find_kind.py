@@ -30,7 +30,10 @@ def named(name: str, kinds: Sequence[ModelKind], stage: str) -> ModelKind:
 
 def load(folder: str | Path, own: Sequence[ModelKind], stage: str, *more: Any) -> Any:
     """The trained model in a folder of a stage; ``more`` is for its ``load``."""
-    kind = named(name_in(folder), own, stage)
+    try:
+        kind = named(name_in(folder), own, stage)
+    except ConfigError as error:
+        raise ModelError(f"{folder} cannot be loaded: {error}") from None
     found = kind.get("model")
     if not hasattr(found, "load"):  # a function: which class it is depends on the settings
         where = f"{folder}/params.json"

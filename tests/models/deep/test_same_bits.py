@@ -179,7 +179,9 @@ def used_by_training(model: Any, contract: Any) -> set[str]:
 def test_no_network_uses_what_differs_between_processors(settings):
     small = {**test_contract.SMALL, "epochs": 1, "swa_from": 0, "evaluate_every": 0}
     model = deep_models.build(parse({**small, **settings}, DeepParams, "test"))
-    names = used_by_training(model, test_contract.DeepContract())
+    contract = test_contract.DeepContract()
+    contract.settings = settings
+    names = used_by_training(model, contract)
     assert "mm.default" in names
     assert not [name for name in names if ELSEWHERE.search(name)]
 
@@ -189,6 +191,8 @@ def test_no_encoder_of_the_transfer_models_does_either(name):
     small = {**test_transfer_contract.SMALL, "epochs": 1}
     small |= {"head_count": 3} if name in ("httn", "ltmcp") else {}
     model = transfer_models.build(parse({**small, "model": name}, TransferParams, "test"))
-    names = used_by_training(model, test_transfer_contract.TransferContract())
+    contract = test_transfer_contract.TransferContract()
+    contract.settings = {"model": name}
+    names = used_by_training(model, contract)
     assert "mm.default" in names
     assert not [name for name in names if ELSEWHERE.search(name)]

@@ -184,7 +184,10 @@ def test_a_new_text_is_ranked_as_in_the_pipeline(tmp_path):
         model.save(data / "models" / name)
     known = candidates(
         {
-            "train_linear": {"ovr": {"tree": "flat"}, "near": {"tree": "flat"}},
+            "train_linear": {
+                "ovr": {"model": "ovr", "tree": "flat"},
+                "near": {"model": "nearest", "tree": "flat"},
+            },
             "ensemble": {"mean": {"first": "ovr", "second": "near"}},
             "rerank": {"best": {"base": "mean"}},
         }
