@@ -50,6 +50,16 @@ def gains(one: StudyStanding) -> Table:
     return table
 
 
+def effects(one: StudyStanding) -> Table:
+    """What each factor does, and how every two work together."""
+    metrics = [metric for metric in one.study.columns if metric not in CHANGES]
+    table = [["effect", *(heading(metric) for metric in metrics)]]
+    found = one.found.effects if one.found else {}
+    for name, values in found.items():
+        table.append([name.replace("_", " "), *(_gain(values.get(m)) for m in metrics)])
+    return table
+
+
 def claims(one: StudyStanding) -> Table:
     table = [["claim", "verdict", "because"]]
     for claim, verdict in zip(one.study.claims, one.verdicts, strict=True):

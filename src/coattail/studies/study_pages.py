@@ -12,6 +12,10 @@ from coattail.studies.current import StudyStanding
 FOLDER = Path("docs/results/studies")
 MARK = "<!-- Written by `coattail study write` from studies/: edits here are lost. -->"
 WIDTH = 110
+EFFECTS = (
+    "What each factor changes, mean over all combinations of the others, and what two of them "
+    "change together beyond that (half of what the one does more with the other than without)."
+)
 
 PAPERS = {
     "ReRank": "ReRank sorts a finished ranking again by inverse propensity; Taug trains the tail "
@@ -107,6 +111,8 @@ def _figures(one: StudyStanding) -> str:
     parts = ["## Figures", _wrapped(told), cells.markdown(cells.figures(one)).rstrip()]
     if len(gains := cells.gains(one)) > 1:
         parts.append(cells.markdown(gains).rstrip())
+    if len(effects := cells.effects(one)) > 1:
+        parts += [_wrapped(EFFECTS), cells.markdown(effects).rstrip()]
     if one.gains:
         parts.append(f"![Gains of {one.study.title}]({one.label}.svg)")
     return "\n\n".join(parts)
@@ -164,6 +170,8 @@ def terminal(label: str) -> str:
     parts = [f"{one.label}: {one.study.title}\n", cells.aligned(cells.figures(one))]
     if len(gains := cells.gains(one)) > 1:
         parts.append(cells.aligned(gains))
+    if len(effects := cells.effects(one)) > 1:
+        parts.append(cells.aligned(effects))
     parts += [
         f"{verdict.word.upper()}: {claim.says}\n  {verdict.why}\n"
         for claim, verdict in zip(one.study.claims, one.verdicts, strict=True)

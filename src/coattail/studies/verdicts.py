@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 from coattail.evaluation.statements import title
-from coattail.studies import published
+from coattail.studies import factorial, published
 from coattail.studies.figures import Figure
 from coattail.studies.outcome import Found, pair
 from coattail.studies.study_params import ClaimParams, StudyParams
@@ -32,6 +32,8 @@ def _claim(study: StudyParams, claim: ClaimParams, found: Found | None) -> Verdi
     if claim.judged == "cannot_be_tested_here":
         return Verdict("cannot be tested here", claim.why)
     wanted = claim.rows or tuple(filter(None, (claim.row, study.control(claim))))
+    if claim.effect is not None:
+        wanted = tuple(factorial.rows(study))
     for row in wanted:
         if found is None or row not in found.rows:
             return Verdict("undecided", f"row {row} is missing")
@@ -46,6 +48,9 @@ def _claim(study: StudyParams, claim: ClaimParams, found: Found | None) -> Verdi
 def _metric(study: StudyParams, claim: ClaimParams, metric: str, found: Found) -> Verdict:
     if claim.judged == "order":
         return _order(claim.rows, metric, found)
+    if claim.effect is not None:
+        effect = found.effects.get(claim.effect, {}).get(metric)
+        return _change(claim, effect, claim.effect, metric, None)
     assert claim.row is not None
     if claim.value is not None:
         figure = found.rows[claim.row].figures.get(metric)
@@ -55,12 +60,18 @@ def _metric(study: StudyParams, claim: ClaimParams, metric: str, found: Found) -
     against = study.control(claim)
     assert against is not None
     difference = _difference(found, claim.row, against, metric)
-    if difference is None:
-        return _not_run(pair(claim.row, against), metric)
-    if claim.judged == "not_below":
-        return _not_below(claim, difference, metric)
     gain = published.gain(study, claim.row, against, metric)
-    return _moves(claim, difference, metric, gain)
+    return _change(claim, difference, pair(claim.row, against), metric, gain)
+
+
+def _change(
+    claim: ClaimParams, found: Figure | None, what: str, metric: str, gain: float | None
+) -> Verdict:
+    if found is None:
+        return _not_run(what, metric)
+    if claim.judged == "not_below":
+        return _not_below(claim, found, metric)
+    return _moves(claim, found, metric, gain)
 
 
 def _moves(claim: ClaimParams, found: Figure, metric: str, gain: float | None) -> Verdict:
