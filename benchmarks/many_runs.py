@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from coattail.evaluation.scoring import headline
 from coattail.pipeline.candidates import candidates
-from coattail.tracking.publishing.publish import Shown, publish
+from coattail.tracking.publishing.publish import publish
+from coattail.tracking.publishing.shown import Shown
 from coattail.tracking.record import RunRecord, now
 from coattail.tracking.store import KIND, Store
 from tests.mlflow_server import mlflow_server
@@ -74,8 +75,13 @@ def shown(pipeline: int) -> Shown:
     half = EACH // 2
     params = {
         "dataset": {"name": "many"},
-        "train_linear": {f"l{i}": {"C": float(rng.random()), "eps": 0.1} for i in range(half)},
-        "train_deep": {f"d{i}": {"lr": float(rng.random()), "epochs": 5} for i in range(half)},
+        "train_linear": {
+            f"l{i}": {"model": "ovr", "C": float(rng.random()), "eps": 0.1} for i in range(half)
+        },
+        "train_deep": {
+            f"d{i}": {"model": "attentionxml", "lr": float(rng.random()), "epochs": 5}
+            for i in range(half)
+        },
     }
     known = candidates(params)
     records = {}

@@ -25,8 +25,8 @@ from coattail.models.ranking.ensemble import Ensemble, EnsembleParams
 from coattail.models.ranking.rerank import Reranker
 from coattail.models.ranking.trade_off import RerankParams
 from coattail.pipeline.candidates import candidates, stage_addresses
+from coattail.testing.network_contract import fit
 from coattail.tracking.record import Point, RunRecord
-from tests.deep_fit import fit
 
 HOSTILE_LABEL = "</script><script>document.title='broken'</script><b>bold"
 HOSTILE_TEXT = (

@@ -85,7 +85,7 @@ class Postgres:
 
 
 @contextmanager
-def postgres() -> Iterator[Postgres]:
+def postgres(user: str = "mlflow") -> Iterator[Postgres]:
     """A PostgreSQL server. It refuses to run as root, so root starts it as user postgres."""
     found = sorted(DEBIAN.glob("*/bin/initdb")) or [shutil.which("initdb")]
     if found[-1] is None:
@@ -100,7 +100,7 @@ def postgres() -> Iterator[Postgres]:
             pytest.skip("tests run as root and there is no user postgres to run PostgreSQL as")
     with temporary_folder("postgres", owner) as folder:
         (port,) = free_ports(1)
-        server = Postgres(port, programs)
+        server = Postgres(port, programs, user)
         (folder / "password").write_text(server.password)
         if owner:
             shutil.chown(folder / "password", owner)

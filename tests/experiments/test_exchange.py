@@ -60,7 +60,9 @@ def test_a_model_leads_to_commit_data_stages_and_machine(inside):
 def test_commit_data_and_stage_lead_back_to_the_models(inside):
     both = {"dismec", "dismec-rerank"}
     assert {one.candidate for one in lineage.of_commit("HEAD~1")} == both
-    assert lineage.of_commit("HEAD") == []
+    # The results were committed after the run: the commit's dvc.lock has them.
+    assert {one.candidate for one in lineage.of_commit("HEAD")} == both
+    assert lineage.of_commit(inside.run("git", "rev-list", "--max-parents=0", "HEAD").strip()) == []
     one = lineage.of_model("dismec")
     assert {each.candidate for each in lineage.of_data(one.data_md5)} == both
     model = next(md5 for path, md5 in one.stages[-1].outs.items() if "models" in path)
@@ -94,21 +96,34 @@ def test_names_that_lead_nowhere_are_clear_errors(inside):
         lineage.of_model(stage.run_id)
 
 
-def test_an_edited_tree_is_flagged_and_its_difference_kept(tiny_copy):
+def test_an_edited_tree_is_flagged_and_its_model_is_rebuilt_from_lineage(tiny_copy, tmp_path):
     edited = tiny_copy
+    (edited.folder / "src/coattail/new_module.py").write_text('"""New."""\n')
+    (edited.folder / "conf/new.bin").write_bytes(bytes(range(256)))
     learned = {"strategy": "learned", "calibration": "names"}
     edited.edit({"rerank.dismec-rerank": learned, "publish": {"models": "none"}})
     edited.dvc("repro")
     words = ["tag", "--candidate", "dismec-rerank", "-k", "2", edited.some_text()]
     assert len(edited.run("coattail", *words).splitlines()) == 3
     text = edited.run("coattail", "model", "lineage", "dismec-rerank")
-    assert "DIRTY: params.yaml differed from the commit" in text
+    assert "DIRTY: params.yaml, conf/new.bin, src/coattail/new_module.py differed" in text
     (parent,) = edited.runs("parent")
     patch = edited.client.download_artifacts(parent.info.run_id, "lineage/uncommitted.patch")
     assert "+    strategy: learned" in Path(patch).read_text()
     sources = stage_sources(parent)
     assert sources["rerank/dismec-rerank"] == "executed"
     assert sources["train_linear/dismec"] == "cached"
+    # What is edited later does not get into it.
+    edited.edit({"rerank.dismec-rerank": {"strategy": "reciprocal"}})
+    again = tmp_path / "again"
+    words = ["model", "lineage", "dismec-rerank", "--checkout", str(again), "--retrain"]
+    said = edited.run("coattail", *words)
+    assert "every stage has the bytes of then" in said
+    assert "rerank@dismec-rerank  equal      computed here" in said
+    for name in ("src/coattail/new_module.py", "conf/new.bin"):
+        assert (again / name).read_bytes() == (edited.folder / name).read_bytes()
+    assert "strategy: learned" in (again / "params.yaml").read_text()
+    assert "is not empty" in edited.run("coattail", *words, code=1)
 
 
 # --- archives ------------------------------------------------------------------------------------
@@ -123,7 +138,8 @@ def archive(tiny, tmp_path_factory) -> Path:
 
 def test_an_archive_opens_into_a_project_where_nothing_runs(tiny, archive, tmp_path):
     opened = Clone(tmp_path / "far" / "away")
-    tiny.run("coattail", "experiment", "open", str(archive), str(opened.folder))
+    beside = Clone(tmp_path)
+    beside.run("coattail", "experiment", "open", os.path.relpath(archive, tmp_path), "far/away")
     assert opened.results() == tiny.results()
     here, there = (
         {path.name: path.read_text() for path in (one.folder / JOURNAL).iterdir()}

@@ -82,15 +82,18 @@ def test_a_candidate_knows_what_made_it(params):
 
 
 def test_leftovers_are_what_params_no_longer_name(params, tmp_path):
-    for path in ("ranked/dismec/x", "ranked/old/x", "runs/download.json", "runs/rerank@old.json"):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text("")
-    old = [tmp_path / "runs/rerank@old.json", tmp_path / "ranked/old"]
-    assert leftovers(params, tmp_path) == old
+    data, curves = tmp_path / "data", tmp_path / "plots" / "training"
+    kept = [data / "ranked/dismec/x", data / "runs/download.json", curves / "attentionxml.csv"]
+    gone = [data / "ranked/old/x", data / "runs/rerank@old.json", curves / "old.csv"]
+    for path in kept + gone:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    old = [data / "runs/rerank@old.json", data / "ranked/old", curves / "old.csv"]
+    assert leftovers(params, data) == old
     assert old[0].exists()
-    assert remove_leftovers(params, tmp_path) == old
-    assert not any(path.exists() for path in old)
-    assert (tmp_path / "ranked/dismec/x").exists()
+    assert remove_leftovers(params, data) == old
+    assert not any(path.exists() for path in gone)
+    assert all(path.exists() for path in kept)
 
 
 def test_stage_addresses_are_those_of_dvc(params):

@@ -13,12 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = {path.stem for path in (ROOT / "stages").glob("*.py")}
 NAMES = {kind.name for kind in registry.built_in()}
 NAMES |= SCRIPTS & {name for one in registry.SECTIONS for name in (one.name, one.stage)}
-OWN = {
-    "src/coattail/pipeline/registry.py",
-    # The three values of one model's `model:`, inside that model.
-    "src/coattail/models/deep/transfer/httn.py",
-    "src/coattail/models/deep/transfer/prototypes.py",
-}
+OWN = {"src/coattail/pipeline/registry.py"}
 
 
 def dispatches(source: str) -> list[str]:

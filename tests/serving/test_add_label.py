@@ -22,7 +22,7 @@ from coattail.models.linear.linear_params import OvrParams
 from coattail.models.linear.ovr import Ovr
 from coattail.serving.add_label import add_label, read_texts
 from coattail.serving.tagger import Tagger
-from tests.deep_fit import fit
+from coattail.testing.network_contract import fit
 
 TOPICS = {
     "cats": ["cat", "purr", "whisker", "kitten"],

@@ -17,6 +17,7 @@ from coattail.errors import ConfigError
 from coattail.team import settings
 from coattail.team.client import API, Server
 from coattail.team.server import check_bucket, check_database
+from coattail.tracking.store import Store
 from tests import services
 from tests.processes import wait_until
 
@@ -28,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def server():
     with services.team_server() as server:
         server.add_user("wanda", "writer")
+        server.add_user("walt", "writer")
         server.add_user("rita", "reader")
         yield server
 
@@ -111,6 +113,96 @@ def test_a_writer_and_an_admin_log_runs_artifacts_and_models(as_user, run_of_wan
     assert client.get_model_version_by_alias(model, "champion").run_id == run.run_id
 
 
+RIGHTS = {
+    # verb: (reader, writer, admin)
+    "read": (True, True, True),
+    "make an experiment": (False, True, True),
+    "write": (False, True, True),
+    "delete own": (False, True, True),
+    "delete others'": (False, False, True),
+    "take others' for own": (False, False, False),
+    "delete an experiment of one's own": (False, False, True),
+    "move champion": (False, True, True),
+    "delete a model": (False, False, True),
+}
+"""The table of docs/how-to/team.md."""
+
+
+def do(verb: str, client: MlflowClient, who: str, experiment: str, others: str, own: str) -> None:
+    """Try a verb; ``others`` and ``own`` are runs, made before."""
+    match verb:
+        case "read":
+            client.get_run(others)
+        case "make an experiment" | "delete an experiment of one's own":
+            made = client.create_experiment(f"{verb} {who}")
+            if verb.startswith("delete"):
+                client.delete_experiment(made)
+        case "write":
+            client.log_metric(others, "loss", 1.0)
+        case "delete own":
+            client.delete_run(own)
+            client.restore_run(own)
+        case "delete others'":
+            client.delete_run(others)
+            client.restore_run(others)
+        case "take others' for own":
+            client.set_tag(others, "coattail.owner", who)
+            client.delete_run(others)
+        case "move champion":
+            client.set_registered_model_alias("shared-model", "champion", "1")
+        case "delete a model":
+            client.delete_registered_model("shared-model")
+
+
+def test_each_role_may_do_what_the_page_says_and_nothing_else(server, as_user, run_of_wanda):
+    experiment, others = run_of_wanda
+    wanda = as_user("wanda")
+    wanda.create_registered_model("shared-model")
+    where = wanda.get_run(others).info.artifact_uri
+    wanda.create_model_version("shared-model", f"{where}/model", others)
+    for verb, allowed in RIGHTS.items():
+        for who, may in zip(("rita", "walt", None), allowed, strict=True):
+            client = as_user(who)
+            own = client.create_run(experiment).info.run_id if who != "rita" else others
+            refused = ""
+            try:
+                do(verb, client, str(who), experiment, others, own)
+            except MlflowException as error:
+                refused = str(error)
+            if verb == "take others' for own" and who is None:
+                continue  # an admin may do anything, and needs no trick
+            assert (not refused) == may, f"{verb} as {who}: {refused or 'allowed'}"
+            assert may or "Permission denied" in refused, refused
+    # Whoever made the experiment: what the doctor or a first publish made is nobody's to delete.
+    with pytest.raises(MlflowException, match="Permission denied"):
+        as_user("wanda").delete_experiment(experiment)
+
+
+def test_everybody_sees_the_users_and_only_what_is_known_of_them(server):
+    assert {"admin    admin", "reader   rita", "writer   walt"} <= set(
+        server.command("team", "user").splitlines()
+    )
+    said = server.command("team", "user", user="walt").splitlines()
+    assert {"admin    admin", "unknown  rita", "writer   walt", "unknown  wanda"} <= set(said)
+    assert "only an admin sees what others may do" in said
+
+
+def test_a_user_changes_their_own_password(server):
+    server.add_user("pia", "reader")
+    done = subprocess.run(
+        [services.BIN / "coattail", "team", "user", "pia", "--password-stdin"],
+        input="a-password-of-my-own",
+        env=services.clean_environment() | server.env("pia"),
+        capture_output=True,
+        text=True,
+    )
+    assert "changed pia: new password" in done.stdout, done.stdout + done.stderr
+    asked = requests.get(
+        f"{server.url}{API}/users/current", auth=("pia", "a-password-of-my-own"), timeout=30
+    )
+    assert asked.json()["user"]["username"] == "pia"
+
+
 def test_artifacts_lie_in_the_bucket_and_clients_need_no_keys_to_it(server, as_user, run_of_wanda):
     client = as_user("wanda")
     run = client.create_run(run_of_wanda[0]).info
@@ -157,6 +249,41 @@ def test_a_foreign_host_or_origin_is_refused(server, header):
         ).status_code
         == 404
     )
+
+
+@pytest.mark.parametrize(
+    ("who", "password", "dataset", "sentence"),
+    [
+        ("wanda", "wrong", "shared", "does not accept wanda with this password (401)"),
+        ("rita", None, "unheard-of", "forbids rita to do this (403)"),
+        ("nobody's", None, "shared", "does not answer; is it running"),
+    ],
+)
+def test_a_store_that_says_no_is_one_sentence_with_the_remedy(
+    server, as_user, monkeypatch, tmp_path, who, password, dataset, sentence
+):
+    as_user("wanda" if who == "nobody's" else who, password)
+    if who == "nobody's":
+        (closed,) = services.free_ports(1)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{closed}")
+        monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES")
+    (tmp_path / "params.yaml").write_text(f"dataset: {{name: {dataset}}}\n")
+    for words in (["model", "lineage", "dismec"], ["model", "lineage", "--stage", "x"]):
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 1
+        assert sentence in done.output
+        assert len(done.output.splitlines()) == 1, done.output
+        assert "coattail" in done.output.partition(sentence)[2], "the remedy"
+
+
+def test_a_run_that_is_not_there_is_unknown_though_the_server_forbids_it(
+    server, as_user, run_of_wanda
+):
+    as_user("wanda")
+    store = Store("shared")
+    assert store.run("0" * 32) is None
+    assert store.run(run_of_wanda[1]).info.run_id == run_of_wanda[1]
+    assert set(store.runs([run_of_wanda[1], "0" * 32, None])) == {run_of_wanda[1]}
 
 
 # --- what is kept --------------------------------------------------------------------------------
@@ -327,7 +454,7 @@ def test_starting_says_what_is_missing_in_one_sentence(server, monkeypatch):
 
 
 def test_the_running_server_shows_no_secret_to_other_users_of_the_machine(server):
-    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    shown = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True).stdout
     assert f"--port {server.port}" in shown
     auth = list(server.folder.rglob("auth-*.ini"))
     assert [path.stat().st_mode & 0o777 for path in auth] == [0o600]
@@ -377,13 +504,18 @@ def test_the_doctor_finds_a_healthy_server_healthy(server, doctor):
 def test_the_doctor_says_what_is_wrong_with_a_user(server, doctor):
     wrong = server.env("wanda") | {"MLFLOW_TRACKING_PASSWORD": "wrong-password"}
     for env, complaint in (
-        (server.env("rita"), "rita may not write"),
         (wrong, "does not accept user wanda"),
         ({}, "no credentials to try"),
     ):
         code, said = doctor(server.url, env)
         assert code == 1
         assert complaint in said
+
+
+def test_a_reader_who_may_not_write_is_well(server, doctor):
+    code, said = doctor(server.url, server.env("rita"))
+    assert "rita is a reader: may look at everything and write nothing" in said
+    assert (code, "BAD" in said) == (0, False)
 
 
 def test_the_doctor_reads_credentials_where_mlflow_reads_them(server, doctor, tmp_path):

@@ -116,6 +116,13 @@ def test_two_people_share_runs_results_and_bytes(ann, bob):
     assert "Running stage" not in bob.clone.dvc("repro")
     assert bob.clone.results() == ann.clone.results()
     assert "already shows" in bob.clone.run("coattail", "experiment", "sync")
+    # Nor after he has tried something that he did not keep: a pull takes its results away.
+    bob.clone.edit({"train_linear": {"tried": dict(bob.clone.params()["train_linear"]["dismec"])}})
+    bob.clone.dvc("repro", "train_linear@tried")
+    bob.clone.run("git", "checkout", "-q", ".")
+    bob.clone.dvc("pull")
+    assert not (bob.clone.folder / "data/models/tried").exists()
+    assert "Running stage" not in bob.clone.dvc("repro")
     # He sees her runs.
     (hers,) = [run for run in bob.runs("parent") if run.data.tags["mlflow.user"] == "ann"]
     assert hers.info.status == "FINISHED"
@@ -129,6 +136,7 @@ def test_two_people_share_runs_results_and_bytes(ann, bob):
     assert not bob.executed() & {"download", "preprocess", "build_plt/flat"}
     push(bob, "results with C=0.25")
     # His run stands beside hers, and they compare by the same metrics and params.
+    assert len(ann.runs("candidate")) == 4, "both candidates of his differ from hers"
     runs = [run for run in ann.runs("candidate") if run.info.run_name == "dismec"]
     found = {run.data.tags["mlflow.user"]: run for run in runs}
     assert {name: run.data.params["train_linear.C"] for name, run in found.items()} == {
@@ -140,6 +148,8 @@ def test_two_people_share_runs_results_and_bytes(ann, bob):
     # His result says who made which part of it.
     told = json.loads(bob.clone.run("coattail", "model", "lineage", "dismec", "--json"))
     sources = {stage["address"]: stage["source"] for stage in told["stages"]}
+    people = {stage["address"]: stage["user"] for stage in told["stages"]}
+    assert (people["preprocess"], people["train_linear@dismec"]) == ("ann", "bob")
     assert sources["preprocess"] == "cached"
     assert sources["train_linear@dismec"] == "executed"
     made = {stage["address"]: stage["commit"] for stage in told["stages"]}

@@ -13,14 +13,23 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from coattail.pipeline.candidates import candidates
+from coattail.tracking.candidate_metrics import results
 from coattail.tracking.publishing import experiment_page
-from coattail.tracking.publishing.publish import Shown, publish
+from coattail.tracking.publishing.publish import publish
+from coattail.tracking.publishing.shown import Shown
 from coattail.tracking.record import Point, RunRecord
 from coattail.tracking.store import Store, insist
 
 PARAMS = {
     "dataset": {"name": "toy"},
-    "train_linear": {"dismec": {"train": "features/tfidf/train", "C": 1.0, "weighting": "pwcb"}},
+    "train_linear": {
+        "dismec": {
+            "model": "ovr",
+            "train": "features/tfidf/train",
+            "C": 1.0,
+            "weighting": "pwcb",
+        }
+    },
 }
 STARTED, ENDED = 1_000_000, 1_012_345
 
@@ -106,11 +115,61 @@ def test_registered_version_says_why_it_is_the_champion_and_what_it_loses(store)
     assert version.run_id == result["candidates"]["dismec"]
     assert version.description.startswith("Champion: dismec, best PSP@5 on validation.\n")
     assert "**dismec loses 4.10 P@5**" in version.description
-    assert version.tags == {"candidate": "dismec", "chosen_by": "PSP@5 on validation"}
+    assert version.tags["chosen_by"] == "PSP@5 on validation"
+    assert version.tags["candidate"] == "dismec"
     model = store.client.get_registered_model("coattail-toy")
     assert "models:/coattail-toy@champion" in model.description
     note = store.client.get_run(result["parent_run_id"]).data.tags[experiment_page.NOTE]
     assert "Champion: dismec, best PSP@5 on validation.\n\n**dismec loses 4.10 P@5**" in note
+
+
+def by(who: str, told: Shown, value: float = 50.0) -> Shown:
+    """What somebody publishes: another value is another model."""
+    told.records["train_linear@dismec"].metrics["share"] = value
+    told.records["train_linear@dismec"].tags["user"] = who
+    made = {"user": who, "git.commit": "0" * 40, "git.dirty": "false", "data.md5": "d"}
+    return replace(
+        told,
+        made=made,
+        best_valid=value,
+        facts={"chosen_by": "PSP@5 on validation"},
+        log_model=log_something,
+    )
+
+
+def test_one_result_is_one_run_and_one_version_whoever_shows_it(store):
+    first = publish(store, by("ann", shown()), "anns")
+    second = publish(store, replace(by("ann", shown()), made=by("bob", shown()).made), "bobs")
+    assert second["candidates"] == first["candidates"]
+    assert second["registered_version"] == first["registered_version"] == "1"
+    run = store.client.get_run(first["candidates"]["dismec"])
+    assert (run.data.tags["author"], run.data.tags["also_by"]) == ("ann", "bob")
+    names = [store.client.get_run(one["parent_run_id"]).info.run_name for one in (first, second)]
+    assert names == ["repro-0000000 ann: dismec", "repro-0000000 bob: no news"]
+    # Both executions compare, though one of them has no run of its own below it.
+    for one in (first, second):
+        assert set(results(one["parent_run_id"])[1]) == {"dismec"}
+    # A third execution by either adds nothing.
+    publish(store, by("ann", shown()), "again")
+    run = store.client.get_run(first["candidates"]["dismec"])
+    assert run.data.tags["also_by"] == "bob"
+    assert len(store.search("tags.`coattail.kind` = 'candidate'")) == 1
+
+
+def test_champion_moves_to_a_better_model_and_stays_before_a_worse_one(store):
+    def champion() -> str:
+        return str(store.client.get_model_version_by_alias("coattail-toy", "champion").version)
+
+    publish(store, by("ann", shown(), 50.0), "a")
+    publish(store, by("bob", shown(), 40.0), "b")
+    assert champion() == "1", "a worse one is a version and no more"
+    publish(store, by("bob", shown(), 60.0), "c")
+    assert champion() == "3"
+    publish(store, by("ann", shown(), 50.0), "d")
+    assert champion() == "3", "what is shown again does not take it back"
+    elsewhere = by("ann", shown(), 10.0)
+    publish(store, replace(elsewhere, made=elsewhere.made | {"data.md5": "other"}), "e")
+    assert champion() == "4", "figures on other data do not compare"
 
 
 def log_something(_name: str) -> str:
@@ -152,7 +211,9 @@ def test_the_experiment_gets_a_view_of_candidates_and_keeps_a_description_of_its
     state = json.loads(tags[f"{experiment_page.SHARED}{experiment_page.KEY}"])
     assert state["searchFilter"] == "tags.`coattail.kind` = 'candidate'"
     assert state["orderByKey"] == "metrics.`psp_at_5`"
-    assert state["selectedColumns"][:2] == ["metrics.`p_at_1`", "metrics.`psp_at_5`"]
+    columns = state["selectedColumns"]
+    assert columns[:3] == ["tags.`author`", "metrics.`p_at_1`", "metrics.`psp_at_5`"]
+    assert {"tags.`dataset`", "tags.`git.commit`"} <= set(columns)
     assert experiment_page.candidates(store) in tags[experiment_page.NOTE]
     store.client.set_experiment_tag(store.experiment_id, experiment_page.NOTE, "Mine.")
     experiment_page.describe(store, ["p_at_1"], "p_at_1")

@@ -30,7 +30,9 @@ from coattail.tracking.store import KIND, Store, data_hash, open_store, pipeline
 PARAMS = {
     "dataset": {"name": "toy"},
     "build_plt": {"flat": {}},
-    "train_linear": {"dismec": {"tree": "flat", "train": "features/tfidf/train", "C": 1.0}},
+    "train_linear": {
+        "dismec": {"model": "ovr", "tree": "flat", "train": "features/tfidf/train", "C": 1.0}
+    },
     "rerank": {"dismec-rerank": {"base": "dismec", "strategy": "propensity"}},
 }
 STAGES = ["download", "preprocess", "build_plt@flat", "train_linear@dismec", "rerank@dismec-rerank"]

@@ -90,9 +90,23 @@ class Contents(CommandGroup):
         try:
             return super().invoke(ctx)
         except CoattailError as error:
-            for line in str(error).split("\n"):
-                click.echo(f"error: {line}", err=True)
-            sys.exit(1)
+            told = str(error)
+        except Exception as error:
+            told = _of_the_store(error)
+            if not told:
+                raise
+        for line in told.split("\n"):
+            click.echo(f"error: {line}", err=True)
+        sys.exit(1)
+
+
+def _of_the_store(error: Exception) -> str:
+    """One sentence for what MLflow raises in the middle of a command; empty if it is not that."""
+    if "mlflow" not in sys.modules:
+        return ""
+    from coattail.tracking.store import told
+
+    return told(error)
 
 
 def in_short(command: click.Command) -> str:

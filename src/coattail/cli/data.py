@@ -54,7 +54,7 @@ def convert(name: str, source: Path, target: Path) -> None:
 @data.command(example="coattail data clean --dry-run")
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 def clean(dry_run: bool) -> None:
-    """Remove results of variants that params.yaml no longer has."""
+    """Remove results and curves of variants that params.yaml no longer has."""
     from coattail.config import read_yaml
     from coattail.pipeline.leftovers import leftovers, remove_leftovers
 

@@ -25,6 +25,7 @@ NO_GPU = Finding("note", "no GPU in use: train_deep and transfer run on the CPU,
 def examine() -> Iterator[Finding]:
     """Every check in turn; one that cannot run is itself a finding."""
     checks: list[Callable[[], Iterator[Finding]]] = [
+        _conflicts,
         _params,
         _own_data,
         _git,
@@ -35,6 +36,7 @@ def examine() -> Iterator[Finding]:
         _device,
         _processor,
         _waiting,
+        _remote,
         _store,
     ]
     for check in checks:
@@ -51,6 +53,34 @@ def examine_server(address: str) -> Iterator[Finding]:
     from coattail.tracking.store import dataset_name
 
     yield from server_check.examine(Server.of_environment(address), dataset_name())
+
+
+def _conflicts() -> Iterator[Finding]:
+    """A merge that git left to a person; nothing works with the marks it writes."""
+    from coattail.tracking.record import git
+
+    unmerged = {line.split("\t")[-1] for line in git("ls-files", "-u").splitlines()}
+    if "params.yaml" in unmerged:
+        yield Finding(
+            "problem",
+            "params.yaml is in conflict: two people have changed the same lines",
+            "edit it: keep the lines you want, remove <<<<<<<, =======, >>>>>>>; then "
+            "git add params.yaml, and coattail doctor again",
+        )
+    elif "dvc.lock" in unmerged:
+        yield Finding(
+            "problem",
+            "dvc.lock is in conflict: two people have changed results",
+            "git checkout --ours dvc.lock && dvc fetch --run-cache && dvc repro --pull, then "
+            'git add -A && git commit: it takes what either has computed ("When two people '
+            'run the same experiment" in docs/how-to/team.md)',
+        )
+
+
+def _remote() -> Iterator[Finding]:
+    from coattail.team import remote_check
+
+    yield from remote_check.examine()
 
 
 def _params() -> Iterator[Finding]:

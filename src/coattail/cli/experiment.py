@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -94,6 +95,7 @@ def export(archive: Path, revision: str | None, without: tuple[str, ...]) -> Non
     """
     from coattail.experiments.exchange import export as write
 
+    logging.getLogger("coattail").setLevel(logging.INFO)  # progress
     done = write(archive, revision, without)
     click.echo(
         f"{archive}: {done.name} at {done.commit[:10]}, {done.objects} objects, "

@@ -50,15 +50,19 @@ def user(name: str | None, role: Role | None, password_stdin: bool, remove: bool
     """Make user NAME, or change role or password.
 
     Without NAME, list the users. Works with an admin's MLFLOW_TRACKING_URI,
-    MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD.
+    MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD; everybody may list the users and change
+    their own password.
     """
     from coattail.team import users
     from coattail.team.client import Server
 
     server = Server.of_environment()
     if name is None:
-        for known, its_role in users.listing(server):
+        found = users.listing(server)
+        for known, its_role in found:
             click.echo(f"{its_role:<8} {known}")
+        if any(its_role == "unknown" for _, its_role in found):
+            click.echo("only an admin sees what others may do", err=True)
         return
     if remove:
         users.remove(server, name)
@@ -73,6 +77,48 @@ def user(name: str | None, role: Role | None, password_stdin: bool, remove: bool
     changes = [role or ("writer" if made else ""), "new password" if password else ""]
     said = ", ".join(change for change in changes if change) or "nothing to change"
     click.echo(f"{'made' if made else 'changed'} {name}: {said}")
+
+
+@team.command(example="coattail team bucket team-cache")
+@click.argument("name")
+@CONFIG
+@click.option("--empty", is_flag=True, help="Remove all that is in it; asks for the name first.")
+@click.option("--yes", is_flag=True, help="With --empty: do not ask.")
+def bucket(name: str, config: Path, empty: bool, yes: bool) -> None:
+    """Make the bucket NAME in the storage of the server.
+
+    Keys come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. DVC's remote is team-cache.
+    """
+    from coattail.team import buckets, settings
+
+    params = settings.read(config)
+    if not empty:
+        click.echo(buckets.make(params, name))
+        return
+    if not yes and click.prompt(f"everything in {name} will be gone; type its name") != name:
+        raise click.ClickException("that was another name; nothing is removed")
+    click.echo(f"removed {buckets.empty(params, name)} objects of {name}")
+
+
+@team.command(example="coattail team key ada --file FOLDER/s3.json")
+@click.argument("person")
+@click.option("--file", "path", required=True, type=click.Path(path_type=Path), help="s3.json.")
+@click.option("--bucket", default="team-cache", show_default=True, help="The only one they open.")
+@click.option("--remove", is_flag=True, help="Take the keys away.")
+def key(person: str, path: Path, bucket: str, remove: bool) -> None:
+    """Give PERSON keys of their own to the storage.
+
+    They are written into the file that weed reads when it starts, and shown once.
+    """
+    from coattail.team import buckets
+
+    if remove:
+        buckets.remove_key(path, person)
+        click.echo(f"removed the keys of {person}; start weed again")
+        return
+    for name, value in buckets.add_key(path, person, bucket).items():
+        click.echo(f"{name}={value}")
+    click.echo(f"keys of {person}, shown once; they count when weed starts again", err=True)
 
 
 @team.command(example="coattail team backup FOLDER")

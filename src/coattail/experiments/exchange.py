@@ -28,6 +28,7 @@ from coattail.data.archives import extract
 from coattail.errors import DataError, DownloadError
 from coattail.files import atomic_file
 from coattail.pipeline import stage_result
+from coattail.progress import progress
 from coattail.tracking import delivery, journal
 from coattail.tracking.import_runs import dump
 from coattail.tracking.store import KIND, RESULT, open_store, outages, unused
@@ -84,8 +85,11 @@ def export(archive: Path, revision: str | None = None, without: Sequence[str] = 
         archive.parent.mkdir(parents=True, exist_ok=True)
         mode = "w:gz" if archive.name.endswith("gz") else "w"
         with atomic_file(archive) as path, tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
-            for member, content in {MANIFEST: _json(manifest), **members}.items():
-                _add(tar, member, content)
+            everything: dict[str, Path | bytes] = {MANIFEST: _json(manifest), **members}
+            with progress("export", len(everything), "files") as bar:
+                for member, content in everything.items():
+                    _add(tar, member, content)
+                    bar.advance()
     return Exported(commit, name, len(objects), len(runs), archive.stat().st_size)
 
 
@@ -225,6 +229,7 @@ def open_archive(archive: Path, folder: Path) -> dict[str, Any]:
 
     The folder appears only when all of it is there and every checksum is right.
     """
+    archive, folder = archive.resolve(), folder.resolve()  # git and DVC work inside the folder
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder} is not empty; name a folder that does not exist")
     if not archive.is_file():

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from ruamel.yaml import YAML
+
 from coattail.errors import ConfigError, TrackingError
-from coattail.tracking.find_models import candidate_runs, model_run, versions_of
+from coattail.tracking.find_models import (
+    candidates_found_by,
+    model_run,
+    versions_by_run,
+    versions_of,
+)
 from coattail.tracking.origin import STAGE, locked_outs
 from coattail.tracking.store import KIND, Store, dataset_name, open_store
 
@@ -28,6 +36,7 @@ class Stage:
     outs: dict[str, str]  # md5 by path
     experiment: str = ""  # DVC experiment it ran in
     device: str = ""
+    user: str = "unknown"  # who computed it
     computed: str = ""  # its processor and what that was told
 
 
@@ -88,7 +97,7 @@ def _read(run: Any, versions: list[str]) -> Lineage:
         dataset=tags.get("dataset", ""),
         data_md5=tags.get("data.md5", ""),
         host=stages[-1].host if stages else tags.get("machine.host", "unknown"),
-        user=tags.get("mlflow.user", ""),
+        user=stages[-1].user if stages else tags.get("mlflow.user", ""),
         ended=int(run.info.end_time or 0),
         params=dict(sorted(run.data.params.items())),
         stages=stages,
@@ -96,21 +105,36 @@ def _read(run: Any, versions: list[str]) -> Lineage:
 
 
 def of_commit(revision: str, store: Store | None = None) -> list[Lineage]:
-    """Models that a commit made: all of it, or only some of their stages."""
+    """Models that a commit made, in whole or in part, or whose results its dvc.lock holds."""
     commit = _commit(revision)
+    held = _results_of(commit)
+    models = [md5 for path, md5 in held.items() if path.startswith("data/models/")]
     return _matching(
         store,
+        [commit, *models],
         lambda one: (
             one.commit.startswith(commit)
             or any(stage.commit.startswith(commit) for stage in one.stages)
+            or bool(one.stages and one.stages[-1].outs.items() <= held.items())
         ),
     )
+
+
+def _results_of(commit: str) -> dict[str, str]:
+    """md5 by path of what a commit's dvc.lock holds, whenever it was committed."""
+    shown = subprocess.run(["git", "show", f"{commit}:dvc.lock"], capture_output=True, text=True)
+    if shown.returncode:
+        return {}
+    stages = YAML(typ="safe", pure=True).load(shown.stdout).get("stages", {})
+    outs = [out for stage in stages.values() for out in stage.get("outs", [])]
+    return {out["path"]: str(out.get("md5")) for out in outs}
 
 
 def of_data(md5: str, store: Store | None = None) -> list[Lineage]:
     """Models made from data (or any other output) with this md5; its start is enough."""
     return _matching(
         store,
+        [md5],
         lambda one: (
             one.data_md5.startswith(md5)
             or any(out.startswith(md5) for stage in one.stages for out in stage.outs.values())
@@ -123,14 +147,20 @@ def of_stage(stage: str, store: Store | None = None) -> list[Lineage]:
     wanted = stage.replace("/", "@", 1)
     return _matching(
         store,
+        [wanted],
         lambda one: any(wanted in (each.address, each.run_id) for each in one.stages),
     )
 
 
-def _matching(store: Store | None, wanted: Any) -> list[Lineage]:
+def _matching(
+    store: Store | None, words: list[str], wanted: Callable[[Lineage], bool]
+) -> list[Lineage]:
+    """Models that one of the words leads to and that are wanted, newest first."""
     store = store or open_store(dataset_name())
-    found = [one for run in candidate_runs(store) if wanted(one := _read(run, []))]
-    return [replace(one, versions=versions_of(store, one.run_id)) for one in found]
+    runs = candidates_found_by(store, words)
+    versions = versions_by_run(store)
+    read = (_read(run, versions.get(run.info.run_id, [])) for run in runs)
+    return [one for one in read if wanted(one)]
 
 
 def _commit(revision: str) -> str:
@@ -168,7 +198,7 @@ def text(one: Lineage, all_params: bool = False) -> str:
     width = max((len(stage.address) for stage in one.stages), default=0)
     for stage in one.stages:
         lines.append(
-            f"  {stage.address:<{width}}  {stage.source:<8}  on {stage.host}, "
+            f"  {stage.address:<{width}}  {stage.source:<8}  by {stage.user} on {stage.host}, "
             f"{_time(stage.ended)}, commit {stage.commit[:10]}"
             f"{' with edits' if stage.dirty == 'true' else ''}, run {stage.run_id}"
         )

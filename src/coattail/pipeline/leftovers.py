@@ -12,9 +12,12 @@ from coattail.pipeline.candidates import stages_before_evaluation
 
 log = logging.getLogger("coattail")
 
+CURVES = Path("plots/training")
+"""One file per network; `dvc plots` draws all that are there."""
+
 
 def leftovers(params: dict[str, Any], data: Path = Path("data")) -> list[Path]:
-    """Entries of data/ that no stage of params.yaml makes."""
+    """Entries of data/, and curves in plots/ beside it, that no stage of params.yaml makes."""
     found: list[Path] = []
     expected = {"runs": {f"{address}.json" for address in stages_before_evaluation(params)}}
     for one in registry.SECTIONS:
@@ -25,7 +28,8 @@ def leftovers(params: dict[str, Any], data: Path = Path("data")) -> list[Path]:
     for folder, names in expected.items():
         there = [path for path in sorted((data / folder).glob("*")) if path.name[0] != "."]
         found += [path for path in there if path.name not in names]
-    return found
+    curves = sorted((data.parent / CURVES).glob("*.csv"))
+    return found + [path for path in curves if path.stem not in (params.get("train_deep") or {})]
 
 
 def remove_leftovers(params: dict[str, Any], data: Path = Path("data")) -> list[Path]:

@@ -75,7 +75,8 @@ def restore(params: TeamServerParams, folder: Path) -> dict[str, Any]:
     if foreign:
         raise ConfigError(
             f"bucket {params.artifacts.bucket} has {len(foreign)} objects that are not in the "
-            f"backup, e.g. {foreign[0]}; empty it, or name a new bucket in the config"
+            f"backup, e.g. {foreign[0]}; empty it: coattail team bucket {params.artifacts.bucket} "
+            "--empty, or name a new bucket in the config"
         )
     # Artifacts first: a second try may repeat them, while a database must be restored once.
     _upload(params, ours)

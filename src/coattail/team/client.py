@@ -22,7 +22,7 @@ from coattail.errors import TrackingError
 
 API = "/api/2.0/mlflow"
 API3 = "/api/3.0/mlflow"
-TIMEOUT = 30
+TIMEOUT = (4, 30)  # seconds to be there, seconds to answer
 
 
 def _nobody(request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -41,6 +41,7 @@ class Server:
         host = parts.netloc.rpartition("@")[2]
         self.address = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
         self.user = user
+        self.password = password
         self._credentials = HTTPBasicAuth(user, password or "") if user else _nobody
 
     @classmethod

@@ -33,7 +33,7 @@ def start(params: TeamServerParams, make_bucket: bool = False) -> None:
 
 def command(params: TeamServerParams) -> list[str]:
     """The command line of the server. It names no secret: every process can be read with ps."""
-    words = [sys.executable, "-m", "mlflow", "server"]
+    words = [sys.executable, "-m", "coattail.tracking.team_app", "server"]
     words += ["--host", params.host, "--port", str(params.port)]
     words += ["--workers", str(params.workers), "--app-name", "basic-auth"]
     words += ["--backend-store-uri", params.database.address(params.database.runs)]

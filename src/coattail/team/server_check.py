@@ -168,6 +168,13 @@ def _seconds(server: Server) -> float:
 
 def _writing(server: Server, experiment: str) -> Iterator[Finding]:
     allowed = _permission(server, experiment)
+    if allowed == "READ":
+        yield Finding(
+            "ok",
+            f"user {server.user} is a reader: may look at everything and write nothing; what they "
+            "compute stays in their project",
+        )
+        return
     if allowed not in ("EDIT", "MANAGE"):
         yield Finding(
             "problem",

@@ -11,6 +11,7 @@ from coattail.team.client import API, API3, Server, explain
 from coattail.team.settings import DEFAULTS
 
 Role = Literal["reader", "writer", "admin"]
+Known = Role | Literal["unknown"]
 GRANTS: dict[Role, str] = {"reader": "READ", "writer": "EDIT", "admin": "EDIT"}
 RESOURCES = ("experiment", "registered_model")  # runs and model versions follow their owner
 SHORTEST = 12
@@ -30,6 +31,8 @@ def put(server: Server, name: str, role: Role | None, password: str | None) -> N
             f"knows; wanted at least {SHORTEST} characters"
         )
     account = {"username": name, "password": password}
+    if name == server.user and password is not None:  # nobody needs an admin for that
+        account["current_password"] = server.password
     if not exists(server, name):
         if password is None:
             raise ConfigError(f"{server.address} has no user {name}; a new one needs a password")
@@ -75,18 +78,20 @@ def remove(server: Server, name: str) -> None:
     server.call("DELETE", f"{API}/users/delete", json={"username": name})
 
 
-def listing(server: Server) -> list[tuple[str, Role]]:
-    """Every user and the role that their permissions amount to."""
+def listing(server: Server) -> list[tuple[str, Known]]:
+    """Every user and the role that their permissions amount to, as far as we may know."""
     users = server.call("GET", f"{API}/users/list").get("users", [])
     return sorted((str(user["username"]), role_of(server, user)) for user in users)
 
 
-def role_of(server: Server, user: dict[str, Any]) -> Role:
+def role_of(server: Server, user: dict[str, Any]) -> Known:
+    """The role of a user; only an admin may ask about others than themselves."""
     if user.get("is_admin"):
         return "admin"
     ask = {"username": user["username"], "resource_type": "experiment", "resource_id": "*"}
-    try:
-        answer = server.call("GET", f"{API3}/users/permissions/get", params=ask)
-    except TrackingError:
-        return "reader"
-    return "writer" if answer.get("permission") in ("EDIT", "MANAGE") else "reader"
+    answer = server.request("GET", f"{API3}/users/permissions/get", params=ask)
+    if answer.status_code == 403:
+        return "unknown"
+    if not answer.ok:
+        raise TrackingError(f"{server.address}: {answer.status_code} {explain(answer)}")
+    return "writer" if answer.json().get("permission") in ("EDIT", "MANAGE") else "reader"

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from coattail.errors import TrackingError
-from coattail.tracking.store import KIND, Store, dataset_name, open_store, unused
+from coattail.tracking.store import KIND, LINK, Store, dataset_name, open_store, unused
 
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 OWN = ("train_seconds",)
@@ -34,19 +34,7 @@ def results(run_id: str) -> tuple[str, dict[str, dict[str, float]]] | None:
 
 def run_of(run_id: str) -> Any | None:
     """A run of this project's store, if it is there."""
-    from mlflow.exceptions import MlflowException
-
-    if unused():
-        return None
-    store = open_store(dataset_name())
-    try:
-        return store.client.get_run(run_id)
-    except MlflowException as error:
-        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-            return None
-        raise TrackingError(
-            f"the MLflow store {store.shown_uri} does not give run {run_id}: {error}"
-        ) from None
+    return None if unused() else open_store(dataset_name()).run(run_id)
 
 
 def _of_parent(store: Store, parent: Any) -> dict[str, dict[str, float]]:
@@ -56,7 +44,11 @@ def _of_parent(store: Store, parent: Any) -> dict[str, dict[str, float]]:
         order_by=["attributes.start_time ASC"],
         max_results=1000,
     )
-    return {str(run.info.run_name): _metrics(run) for run in found}
+    runs = {run.info.run_id: run for run in found}
+    # Candidates that somebody had shown before are named by tags.
+    linked = [v for key, v in parent.data.tags.items() if key.startswith(LINK)]
+    runs |= {one: store.client.get_run(one) for one in linked if one not in runs}
+    return {str(run.info.run_name): _metrics(run) for run in runs.values()}
 
 
 def _metrics(run: Any) -> dict[str, float]:

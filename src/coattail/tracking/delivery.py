@@ -14,11 +14,22 @@ from coattail.pipeline.stage_result import is_timing
 from coattail.tracking import journal, outbox
 from coattail.tracking.outbox import Parcel
 from coattail.tracking.record import Point, RunRecord, now
-from coattail.tracking.store import KIND, QUICK, RESULT, UID, Store, open_store, outages, unused
+from coattail.tracking.store import (
+    KIND,
+    QUICK,
+    RESULT,
+    UID,
+    Store,
+    open_store,
+    outages,
+    told,
+    unused,
+)
 
 log = logging.getLogger("coattail")
 
 ENDED = ("FINISHED", "FAILED", "KILLED")
+NONE: Mapping[str, Any] = {}
 OWN = ("stage", "dvc.stage", "data.md5")
 """Tags of a stage that its pipeline's run does not share."""
 
@@ -89,10 +100,14 @@ def _fail_parent(store: Store, parent: str, record: RunRecord) -> None:
     store.finish(parent, record.status, record.ended)
 
 
-def own_run(store: Store, record: RunRecord) -> Any | None:
-    """The run that shows this record already; doubles left by lost answers are removed."""
-    if record.run_id and store.knows(record.run_id):
-        return store.client.get_run(record.run_id)
+def own_run(store: Store, record: RunRecord, known: Mapping[str, Any] = NONE) -> Any | None:
+    """The run that shows this record already; doubles left by lost answers are removed.
+
+    ``known`` has runs that were asked for before, by id.
+    """
+    shown = known.get(str(record.run_id)) or store.run(record.run_id)
+    if shown is not None:
+        return shown
     if record.status == "FINISHED" and not record.known:
         return _same_result(store, record)
     found = store.search(f"tags.`{UID}` = '{record.uid}'", f"tags.`{KIND}` = 'stage'")
@@ -149,10 +164,12 @@ def recall(records: Mapping[str, RunRecord], experiment: str) -> None:
             if run is not None and ELSEWHERE not in run.data.tags:
                 _learn(record, run)
     except outages() as error:
-        log.warning("tracking: %s", str(error).strip().split("\n")[0][:300])
+        log.warning("tracking: %s", told(error))
 
 
-def complete(store: Store, record: RunRecord, parent: str) -> tuple[str, str]:
+def complete(
+    store: Store, record: RunRecord, parent: str, known: Mapping[str, Any] = NONE
+) -> tuple[str, str]:
     """Make the store show all of a record; return the run's id and the parent it hangs under.
 
     A run that has ended is complete. One that was cut off gets what it lacks: MLflow takes a point
@@ -160,7 +177,7 @@ def complete(store: Store, record: RunRecord, parent: str) -> tuple[str, str]:
     new run under ``parent``.
     """
     with store.lock():  # two processes may have the same record
-        run = own_run(store, record)
+        run = own_run(store, record, known)
         if run is None:
             how = "delivered" if record.known and not record.run_id else "replayed"
             tags = {f"coattail.{how}": "true"} | ({} if record.known else {ELSEWHERE: "true"})

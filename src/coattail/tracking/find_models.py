@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from coattail.errors import TrackingError
-from coattail.tracking.publishing.publish import ALIAS
+from coattail.tracking.origin import FOUND_BY
+from coattail.tracking.publishing.registered_model import ALIAS
 from coattail.tracking.store import KIND, Store
 
 RUN_ID = re.compile(r"^[0-9a-f]{32}$")
@@ -19,9 +21,10 @@ def model_run(store: Store, name: str) -> Any:
     A registered model alone means its champion, or its newest version if it has no champion.
     """
     if RUN_ID.match(name):
-        if not store.knows(name):
+        run = store.run(name)
+        if run is None:
             raise TrackingError(f"the store {store.shown_uri} has no run {name}")
-        return store.client.get_run(name)
+        return run
     found = ADDRESS.match(name)
     version = _version(store, **found.groupdict()) if found else None
     if version is not None:
@@ -64,6 +67,39 @@ def versions_of(store: Store, run_id: str) -> list[str]:
         aliases = store.client.get_model_version(found.name, found.version).aliases
         names.append(f"{found.name}/{found.version}" + "".join(f" @{alias}" for alias in aliases))
     return sorted(names)
+
+
+def versions_by_run(store: Store) -> dict[str, list[str]]:
+    """The same for all runs at once."""
+    aliases: dict[tuple[str, str], list[str]] = {}
+    for model in store.client.search_registered_models():
+        for alias, version in model.aliases.items():
+            aliases.setdefault((model.name, str(version)), []).append(f" @{alias}")
+    found: dict[str, list[str]] = {}
+    token = None
+    while True:
+        page = store.client.search_model_versions(max_results=1000, page_token=token)
+        for one in page:
+            marks = "".join(aliases.get((one.name, str(one.version)), []))
+            found.setdefault(one.run_id, []).append(f"{one.name}/{one.version}{marks}")
+        token = page.token
+        if not token:
+            return {run_id: sorted(names) for run_id, names in found.items()}
+
+
+def candidates_found_by(store: Store, words: Iterable[str]) -> list[Any]:
+    """Candidates that one of the words may lead to, each once; whoever asks looks closer.
+
+    Runs from before there was the tag to search in are all of them.
+    """
+    found = {}
+    for word in dict.fromkeys(words):
+        like = re.sub("['\"`]", "", word)
+        for run in candidate_runs(store, f"tags.`{FOUND_BY}` LIKE '%{like}%'"):
+            found[run.info.run_id] = run
+    old = candidate_runs(store, f"tags.`{FOUND_BY}` IS NULL")
+    found |= {run.info.run_id: run for run in old}
+    return sorted(found.values(), key=lambda run: -run.info.start_time)
 
 
 def candidate_runs(store: Store, *conditions: str) -> list[Any]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from coattail.config import suggestion
 from coattail.errors import ConfigError, TrackingError
+from coattail.progress import progress
 from coattail.tracking.record import Point
-from coattail.tracking.store import KIND, Store, outages, without_password
+from coattail.tracking.store import KIND, LINK, Store, outages, without_password
 
 ORIGIN = "coattail.imported"
 """Tag of an imported run: the store, experiment and run it was taken from."""
@@ -127,28 +129,41 @@ def _copy(store: Store, run: Any, origin: str, mapping: list[Rule]) -> None:
     store.finish(run_id, "FINISHED", run.info.end_time)
 
 
+HISTORIES = ("stage", "trial")
+"""Kinds of runs whose metrics have more than one point."""
+THREADS = 8
+
+
 def dump(store: Store, parent: str) -> list[dict[str, Any]]:
-    """A pipeline run and everything under it as plain values, every point of every metric."""
-    runs = [store.client.get_run(parent), *store.search(f"tags.`mlflow.parentRunId` = '{parent}'")]
-    dumped = []
-    for run in runs:
-        history = {
-            key: [
-                [point.value, point.step, point.timestamp]
-                for point in store.client.get_metric_history(run.info.run_id, key)
-            ]
-            for key in sorted(run.data.metrics)
-        }
-        dumped.append(
-            {
-                "run_id": run.info.run_id,
-                "name": run.info.run_name,
-                "status": run.info.status,
-                "started": run.info.start_time,
-                "ended": run.info.end_time,
-                "params": dict(sorted(run.data.params.items())),
-                "tags": dict(sorted(run.data.tags.items())),
-                "metrics": history,
-            }
-        )
+    """A pipeline run, its candidates and everything under it as plain values, all points."""
+    top = store.client.get_run(parent)
+    runs = {run.info.run_id: run for run in store.search(f"tags.`mlflow.parentRunId` = '{parent}'")}
+    linked = [value for key, value in top.data.tags.items() if key.startswith(LINK)]
+    runs |= {one: store.client.get_run(one) for one in linked if one not in runs}
+    with progress("export", 1 + len(runs), "runs") as bar, ThreadPoolExecutor(THREADS) as pool:
+        dumped = []
+        for one in pool.map(lambda run: _dumped(store, run), [top, *runs.values()]):
+            dumped.append(one)
+            bar.advance()
     return dumped
+
+
+def _dumped(store: Store, run: Any) -> dict[str, Any]:
+    return {
+        "run_id": run.info.run_id,
+        "name": run.info.run_name,
+        "status": run.info.status,
+        "started": run.info.start_time,
+        "ended": run.info.end_time,
+        "params": dict(sorted(run.data.params.items())),
+        "tags": dict(sorted(run.data.tags.items())),
+        "metrics": {key: _history(store, run, key) for key in sorted(run.data.metrics)},
+    }
+
+
+def _history(store: Store, run: Any, key: str) -> list[list[float]]:
+    """Points of a metric. Only stages have several, and asking for each takes its time."""
+    if run.data.tags.get(KIND) not in HISTORIES:
+        return [[run.data.metrics[key], 0, run.info.end_time or 0]]
+    points = store.client.get_metric_history(run.info.run_id, key)
+    return [[point.value, point.step, point.timestamp] for point in points]

@@ -13,6 +13,11 @@ from coattail.tracking.store import data_hash, locked, user_name
 STAGE = "lineage."
 """A candidate has one such tag per stage that made it: ``lineage.train_linear/dismec``."""
 
+FOUND_BY = "found_by"
+"""Tag of a candidate: commits, runs and md5s of all its stages, for the server to search in."""
+PATCH = "lineage/uncommitted.patch"
+"""Artifact of a pipeline's run: what differed from its commit, for `git apply`."""
+
 
 def made_now(dataset: str) -> dict[str, str]:
     """Machine, libraries, git state and data of a result that is made here and now."""
@@ -41,6 +46,7 @@ def stage_origin(record: RunRecord, source: str, run_id: str) -> str:
         "address": record.address,
         "source": source,
         "run_id": run_id,
+        "user": tags.get("user", "unknown"),
         "host": tags.get("machine.host", "unknown"),
         "commit": tags.get("git.commit", "none"),
         "dirty": tags.get("git.dirty", "unknown"),
@@ -53,6 +59,16 @@ def stage_origin(record: RunRecord, source: str, run_id: str) -> str:
     if "run.processor" in tags:
         origin["computed"] = computed(tags)
     return json.dumps(origin, sort_keys=True)
+
+
+def found_by(tags: Mapping[str, str]) -> str:
+    """What a candidate can be found by, out of its tags."""
+    words = [tags.get("git.commit", ""), tags.get("data.md5", "")]
+    for key, value in tags.items():
+        if key.startswith(STAGE):
+            one = json.loads(value)
+            words += [one["address"], one["commit"], one["run_id"], *one["outs"].values()]
+    return " ".join(dict.fromkeys(word for word in words if word))[:5000]
 
 
 def computed(tags: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ import os
 import platform
 import socket
 import subprocess
+import tempfile
 import time
 import uuid
 from dataclasses import asdict, dataclass, field
@@ -201,15 +202,30 @@ def git_tags() -> dict[str, str]:
     return tags
 
 
-def git_edits() -> str:
-    """The uncommitted changes of what a result depends on, as a patch."""
-    return git("diff", "HEAD", "--", *CODE)
+def git_patch() -> bytes:
+    """The uncommitted changes of what a result depends on, for `git apply`.
+
+    New files and binary changes are in it. It is bytes, since files may be of any encoding.
+    """
+    there = [path for path in CODE if Path(path).exists() or git("ls-files", "--", path)]
+    with tempfile.TemporaryDirectory() as folder:
+        index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}  # git add, and nobody sees it
+        _git_bytes("read-tree", "HEAD", **index)
+        _git_bytes("add", "-A", "--", *there, **index)
+        words = ("diff", "--cached", "--binary", "--full-index", "--no-ext-diff", "--no-color")
+        return _git_bytes(*words, "HEAD", "--", *there, **index)
 
 
 def git(*words: str) -> str:
     """What git prints; nothing where there is no repository."""
+    return _git_bytes(*words).decode("utf-8", "replace").rstrip("\n")
+
+
+def _git_bytes(*words: str, **env: str) -> bytes:
     try:
-        done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=30)
+        done = subprocess.run(
+            ["git", *words], capture_output=True, timeout=30, env=os.environ | env
+        )
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.rstrip("\n") if done.returncode == 0 else ""
+        return b""
+    return done.stdout if done.returncode == 0 else b""

@@ -14,7 +14,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from filelock import FileLock
 from coattail.config import PARAMS, parse_yaml, read_yaml
 from coattail.errors import TrackingError
 from coattail.pipeline.stage_result import flatten
+from coattail.tracking import trouble
 from coattail.tracking.record import Point, git, now
 
 log = logging.getLogger("coattail")
@@ -35,6 +36,8 @@ KIND = "coattail.kind"  # parent, stage or candidate
 KEY = "coattail.key"  # which pipeline execution a parent stands for
 UID = "coattail.uid"  # which run record a run shows
 RESULT = "coattail.result"  # md5 of what it computed or published, as dvc.lock has it
+LINK = "candidate."
+"""Beginning of a parent's tags that name the runs of its candidates, own and others'."""
 QUICK = {"TIMEOUT": "10", "MAX_RETRIES": "0"}
 """While a stage computes, a server that is away may cost seconds; the stage tries again later."""
 PATIENT = {"TIMEOUT": "120", "MAX_RETRIES": "3"}
@@ -149,16 +152,32 @@ class Store:
     # --- runs ------------------------------------------------------------------------------------
 
     def knows(self, run_id: str | None) -> bool:
+        return self.run(run_id) is not None
+
+    def run(self, run_id: str | None) -> Any | None:
+        """A run that is there and not deleted."""
         from mlflow.exceptions import MlflowException
 
         if not run_id:
-            return False
+            return None
         try:
-            return bool(self.client.get_run(run_id).info.lifecycle_stage == "active")
+            run = self.client.get_run(run_id)
         except MlflowException as error:
-            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                return False
+            # A team's server forbids a run that is not there, so that nobody can guess ids.
+            if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "PERMISSION_DENIED"):
+                return None
             raise
+        return run if run.info.lifecycle_stage == "active" else None
+
+    def runs(self, run_ids: Iterable[str | None]) -> dict[str, Any]:
+        """Those of some runs that are there, by id, with one question for many."""
+        found: dict[str, Any] = {}
+        for chunk in _chunks(sorted({one for one in run_ids if one}), 100):
+            listed = ", ".join(f"'{one}'" for one in chunk)
+            found |= {
+                run.info.run_id: run for run in self.search(f"attributes.run_id IN ({listed})")
+            }
+        return found
 
     def search(self, *conditions: str, most: int = 1000) -> list[Any]:
         """Runs of this experiment that meet all the conditions, newest first."""
@@ -201,8 +220,7 @@ class Store:
                 if run.info.status != "RUNNING":
                     self.client.update_run(run_id, status="RUNNING")
                 return run_id
-            name = tags.get("dvc.experiment") or f"repro-{tags.get('git.commit', '')[:7]}"
-            run_id = self.create(name, "parent", None, tags | {KEY: key}, started)
+            run_id = self.create(parent_name(tags), "parent", None, tags | {KEY: key}, started)
         self.params(run_id, params)
         return run_id
 
@@ -275,7 +293,17 @@ def _be_patient(patience: dict[str, str]) -> None:
             os.environ[name] = _ours[name] = value
 
 
+def parent_name(tags: Mapping[str, str]) -> str:
+    """`repro-968c875* ada`: commit, a star for an edited tree, and who; or the experiment."""
+    star = "*" if tags.get("git.dirty") == "true" else ""
+    usual = f"repro-{tags.get('git.commit', '')[:7]}{star} {tags.get('user', '')}".rstrip()
+    return tags.get("dvc.experiment") or usual
+
+
 def user_name() -> str:
+    """Who works here: the account on the team's server, else the one on this machine."""
+    if os.environ.get("MLFLOW_TRACKING_USERNAME"):
+        return os.environ["MLFLOW_TRACKING_USERNAME"]
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # an id without a name, as in some containers
@@ -334,15 +362,22 @@ def insist(write: Callable[[], T], tries: int = 4) -> T:
 
 
 def open_store(experiment: str, patience: dict[str, str] = PATIENT) -> Store:
-    """A Store, or TrackingError naming the address and the remedy."""
+    """A Store, or TrackingError naming the address and the remedy, within seconds."""
+    trouble.check_server(address(), without_password(address()))
     try:
         return Store(experiment, patience)
     except Exception as error:
-        reason = str(error).strip().split("\n")[0][:300]
         raise TrackingError(
-            f"the MLflow store {without_password(address())} cannot be used: {reason}; check "
-            "MLFLOW_TRACKING_URI or run: coattail doctor"
+            f"the MLflow store {without_password(address())} cannot be used: "
+            f"{told(error) or error}; check MLFLOW_TRACKING_URI or run: coattail doctor"
         ) from error
+
+
+def told(error: BaseException) -> str:
+    """What a failure of the store means, in one sentence; empty if it is not the store's."""
+    if not isinstance(error, outages()):
+        return ""
+    return trouble.sentence(error, without_password(address()), user_name())
 
 
 def _chunks(items: list[T], size: int) -> Iterable[list[T]]:

@@ -19,8 +19,8 @@ from coattail.models.deep.deep_models import build
 from coattail.models.deep.deep_params import DeepParams
 from coattail.models.deep.transfer import transfer_models
 from coattail.models.deep.transfer.transfer_params import TransferParams
+from coattail.testing import network_contract
 from coattail.testing.model_contract import digest
-from tests import deep_fit
 from tests.tiny_bert import save_tiny_bert
 
 N, WORDS, LABELS = 24, 20, 6
@@ -73,7 +73,7 @@ def fit(settings: dict[str, Any], kill: bool = False, **changed: Any) -> Any:
         model = transfer_models.build(parse({**COMMON, **settings}, TransferParams, "test"))
     else:
         model = build(parse({**COMMON, **settings}, DeepParams, "test"))
-    return deep_fit.fit(model, given.pop("tokens"), given.pop("Y"), **given)
+    return network_contract.fit(model, given.pop("tokens"), given.pop("Y"), **given)
 
 
 def check(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,13 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from coattail.arrays import Ragged
 from coattail.config import parse
 from coattail.labels.tree import Tree
 from coattail.models.deep.deep_models import build, load
 from coattail.models.deep.deep_params import DeepParams
-from coattail.testing.model_contract import ModelContract
-from tests.deep_fit import fit
+from coattail.testing.network_contract import NetworkContract
 
 SMALL = {
     "epochs": 8,
@@ -29,7 +26,7 @@ SMALL = {
 }
 
 
-class DeepContract(ModelContract):
+class DeepContract(NetworkContract):
     settings: ClassVar[dict[str, Any]]
 
     def make(self) -> Any:
@@ -38,17 +35,12 @@ class DeepContract(ModelContract):
     def load(self, folder: Path) -> Any:
         return load(folder)
 
-    def inputs(self, X: sp.csr_matrix) -> Ragged:
-        return Ragged(X.indptr.astype(np.int64), X.indices.astype(np.int32) + 2)
-
     def uses(self, model: Any, folder: Path) -> list[Callable[[], Any]]:
         explain = lambda: model.explain(np.array([2, 3]), [0])  # noqa: E731
         return [*super().uses(model, folder), explain]
 
-    def fit(self, model: Any, X: sp.csr_matrix, Y: sp.csr_matrix) -> Any:
-        threads = int(os.environ.get("COATTAIL_THREADS", "1"))
-        size = X.shape[1] + 2
-        return fit(model, self.inputs(X), Y, vocabulary_size=size, threads=threads, trees=trees(Y))
+    def more(self, Y: sp.csr_matrix) -> dict[str, Any]:
+        return {"trees": trees(Y)}
 
 
 def trees(Y: sp.csr_matrix) -> list[Tree]:

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import torch
 
 from coattail.arrays import Ragged
+from coattail.config import parse
 from coattail.data.text import PAD
 from coattail.errors import DataError, ModelError
 from coattail.evaluation import metrics
@@ -17,9 +18,9 @@ from coattail.models.deep import batching
 from coattail.models.deep.transfer import prototypes
 from coattail.models.deep.transfer.encoder_net import HttnNet
 from coattail.models.deep.transfer.httn import Httn
-from coattail.models.deep.transfer.transfer_params import HttnParams
+from coattail.models.deep.transfer.transfer_params import HttnParams, JointParams, TransferParams
 from coattail.testing.model_contract import digest
-from tests.deep_fit import fit
+from coattail.testing.network_contract import fit
 
 SMALL = {"dim": 8, "hidden": 8, "embedding_dim": 8, "sets": 5, "t": 3, "batch": 16, "lr": 0.01}
 WORDS = 40
@@ -42,7 +43,8 @@ def topics(n=240, labels=8, seed=0):
 
 def fitted(seed=0, **settings):
     tokens, Y = topics()
-    params = HttnParams(**{**SMALL, "epochs": 8, "head_count": 5, "seed": seed} | settings)
+    usual = {**SMALL, "model": "httn", "epochs": 8, "head_count": 5, "seed": seed}
+    params = parse(usual | settings, TransferParams, "test")
     return fit(Httn(params), tokens, Y, vocabulary_size=WORDS, threads=1)
 
 
@@ -254,7 +256,7 @@ def test_imprinted_rows_are_the_prototypes_beside_head_rows_of_unit_length():
 
 def test_the_offset_starts_at_the_log_odds_and_is_learned_only_if_wanted():
     tokens, Y = topics()
-    model = Httn(HttnParams(**SMALL, lr_top=1e-9, epochs=1, model="joint"))
+    model = Httn(JointParams(**SMALL, lr_top=1e-9, epochs=1))
     fit(model, tokens, Y, vocabulary_size=WORDS, threads=1)
     seen = Y[:, :7]
     odds = seen.nnz / (seen.shape[0] * seen.shape[1] - seen.nnz)

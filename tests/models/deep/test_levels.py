@@ -18,7 +18,7 @@ from coattail.models.deep.deep_params import AttentionXmlParams
 from coattail.models.deep.estimators.level_model import LevelModel
 from coattail.models.deep.estimators.tree_levels import Family, Level, choose_parents, levels_of
 from coattail.models.deep.training import checkpoint
-from tests.deep_fit import fit
+from coattail.testing.network_contract import fit
 
 WORDS, LABELS = 30, 8
 # Root 0; clusters 1, 2, 3; clusters 4, 5 under 1 and 6, 7 under 2; node 3 holds labels itself.

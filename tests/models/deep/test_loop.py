@@ -25,7 +25,13 @@ from coattail.models.deep.fit_data import RunContext
 from coattail.models.deep.training.checkpoint import Checkpoint, forget
 from coattail.models.deep.training.fitting import plain_course
 from coattail.models.deep.training.loop import Trainer, step_seed
-from coattail.models.deep.training.optimiser import Adam, NormQueue, WeightAverage
+from coattail.models.deep.training.optimiser import (
+    BLOCK,
+    Adam,
+    NormQueue,
+    TorchAdam,
+    WeightAverage,
+)
 
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -53,6 +59,43 @@ def test_adam_matches_torch_on_dense_gradients() -> None:
         adam.step()
         other.step()
     torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("beta2", [0.999, 0.99])
+def test_torch_adam_is_torchs_byte_for_byte_and_goes_on_where_it_was(beta2: float) -> None:
+    sizes = {"a": (3,), "b": (5, 7), "c": (BLOCK + 13,), "d": ()}
+    ours, theirs = (
+        {
+            name: torch.nn.Parameter(torch.randn(size, generator=draws))
+            for name, size in sizes.items()
+        }
+        for draws in (torch.Generator().manual_seed(0), torch.Generator().manual_seed(0))
+    )
+    rates = {"a": 1e-3, "b": 1e-3, "c": 1e-2, "d": 1e-2}
+    adam = TorchAdam(ours, rates, beta2)
+    groups = [{"params": [p], "lr": rates[name]} for name, p in theirs.items()]
+    other = torch.optim.Adam(groups, betas=(0.9, beta2))
+    draws = torch.Generator().manual_seed(1)
+    for step in range(7):
+        adam.zero_grad()
+        for name, p in theirs.items():
+            gradient = torch.randn(p.shape, generator=draws) * 10.0 ** (step - 4)
+            takes_part = name != "a" or step >= 2  # steps are counted per parameter
+            ours[name].grad = gradient if takes_part else None
+            p.grad = gradient.clone() if takes_part else None
+        adam.step(lambda f, items: [f(i) for i in items])
+        other.step()
+        assert all(torch.equal(ours[name], p) for name, p in theirs.items())
+        state = {
+            f"{key}.{name}": tensor
+            for name, p in theirs.items()
+            for key, tensor in other.state.get(p, {}).items()
+        }
+        assert adam.state().keys() == state.keys()
+        assert all(torch.equal(adam.state()[key], tensor) for key, tensor in state.items())
+        kept = {key: tensor.clone() for key, tensor in adam.state().items()}
+        adam = TorchAdam(ours, rates, beta2)
+        adam.restore(kept, step + 1)
 
 
 def test_rows_without_gradient_stay_as_they_are() -> None:

@@ -33,7 +33,7 @@ from coattail.models.deep.transfer.transfer_params import TransferParams
 from coattail.pipeline.runner import limit_threads
 from coattail.progress import progress
 from coattail.testing.model_contract import digest
-from tests.deep_fit import fit
+from coattail.testing.network_contract import fit
 
 SOURCE = Path(__file__).parents[3] / "src"
 

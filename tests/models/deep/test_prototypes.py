@@ -21,7 +21,7 @@ from coattail.models.deep.transfer.prototypes import (
     split_labels,
     tail_rows,
 )
-from coattail.models.deep.transfer.transfer_params import HttnParams
+from coattail.models.deep.transfer.transfer_params import HttnParams, JointParams
 
 
 def columns(*texts_of_label, n=10):
@@ -46,7 +46,7 @@ def test_head_count_overrules_the_share_and_joint_has_no_tail():
     Y = columns([0], [1, 2, 3], [], [4, 5])
     head, tail = split_labels(Y, HttnParams(head_count=1))
     assert (head.tolist(), tail.tolist()) == ([1], [0, 3])
-    head, tail = split_labels(Y, HttnParams(model="joint", head_count=1))
+    head, tail = split_labels(Y, JointParams(head_count=1))
     assert (head.tolist(), tail.tolist()) == ([0, 1, 3], [])
 
 

@@ -28,7 +28,7 @@ from coattail.models.deep.transfer.transfer_params import (
     OltrParams,
     TransferParams,
 )
-from tests.deep_fit import fit
+from coattail.testing.network_contract import fit
 
 SMALL = {"dim": 8, "hidden": 6, "embedding_dim": 8, "batch": 16, "lr": 0.02, "epochs": 2}
 WORDS = 30
@@ -322,7 +322,7 @@ def test_a_folder_that_holds_no_transfer_model_is_a_clear_error(tmp_path):
     with pytest.raises(ModelError, match="missing"):
         load(tmp_path)
     (tmp_path / "params.json").write_text("{}")
-    with pytest.raises(ModelError, match="does not describe"):
+    with pytest.raises(ModelError, match="names no model"):
         load(tmp_path)
 
 

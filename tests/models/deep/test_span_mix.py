@@ -21,7 +21,7 @@ from coattail.models.deep.nets.loss import cross_entropy
 from coattail.models.deep.nets.span_mix import exchange_spans
 from coattail.models.deep.nets.step import Step
 from coattail.testing.model_contract import same
-from tests.deep_fit import fit
+from coattail.testing.network_contract import fit
 
 
 def texts(*rows: list[int]) -> Any:

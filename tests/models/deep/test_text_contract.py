@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-import scipy.sparse as sp
 
 from coattail.config import parse
 from coattail.models.deep.deep_models import build, load
 from coattail.models.deep.deep_params import DeepParams
-from coattail.testing.model_contract import ModelContract
-from tests.deep_fit import fit
+from coattail.testing.network_contract import NetworkContract
 from tests.tiny_bert import save_tiny_bert
 
 pytest.importorskip("transformers", reason="needs the extra coattail[transformers]")
@@ -27,7 +24,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save_tiny_bert(tmp_path_factory.mktemp("encoder") / "bert", WORDS)
 
 
-class TextContract(ModelContract):
+class TextContract(NetworkContract):
     settings: ClassVar[dict[str, Any]]
     encoder: ClassVar[str]
 
@@ -46,14 +43,6 @@ class TextContract(ModelContract):
 
     def load(self, folder: Path) -> Any:
         return load(folder)
-
-    def inputs(self, X: sp.csr_matrix) -> list[str]:
-        rows = (X.indices[X.indptr[i] : X.indptr[i + 1]] for i in range(X.shape[0]))
-        return [" ".join(WORDS[j] for j in row) for row in rows]
-
-    def fit(self, model: Any, X: sp.csr_matrix, Y: sp.csr_matrix) -> Any:
-        threads = int(os.environ.get("COATTAIL_THREADS", "1"))
-        return fit(model, self.inputs(X), Y, threads=threads)
 
 
 class TestFrozenLaroberta(TextContract):

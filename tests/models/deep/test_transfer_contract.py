@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +15,8 @@ from coattail.config import parse
 from coattail.models.deep.training import checkpoint
 from coattail.models.deep.transfer.transfer_models import build, load
 from coattail.models.deep.transfer.transfer_params import TransferParams
-from coattail.testing.model_contract import FEW, ModelContract, digest, same, separable
-from tests.deep_fit import fit
+from coattail.testing.model_contract import FEW, digest, same, separable
+from coattail.testing.network_contract import NetworkContract, fit
 
 SMALL = {
     "epochs": 4,
@@ -36,7 +35,7 @@ class Killed(Exception):
     """Ends a training."""
 
 
-class TransferContract(ModelContract):
+class TransferContract(NetworkContract):
     settings: ClassVar[dict[str, Any]]
     courses: ClassVar[tuple[str, ...]] = ("epochs",)  # params that say how long it trains
 
@@ -46,15 +45,8 @@ class TransferContract(ModelContract):
     def load(self, folder: Path) -> Any:
         return load(folder)
 
-    def inputs(self, X: sp.csr_matrix) -> Ragged:
-        return Ragged(X.indptr.astype(np.int64), X.indices.astype(np.int32) + 2)
-
     # Not promised: torch adds up in another order with another number of threads.
     test_number_of_threads_changes_no_byte = None
-
-    def fit(self, model: Any, X: sp.csr_matrix, Y: sp.csr_matrix) -> Any:
-        threads = int(os.environ.get("COATTAIL_THREADS", "1"))
-        return fit(model, self.inputs(X), Y, vocabulary_size=X.shape[1] + 2, threads=threads)
 
     def fit_few(self, **given: Any) -> Any:
         """A model with dropout, fitted on few texts; ``given`` are params and fields of a fit."""

@@ -31,8 +31,8 @@ from coattail.models.deep.training.frozen_states import WordPieces
 from coattail.models.deep.training.loop import Moment
 from coattail.pipeline.candidates import Candidate
 from coattail.serving.tagger import Tagger
+from coattail.testing import network_contract
 from coattail.testing.model_contract import digest, same
-from tests import deep_fit
 from tests.tiny_bert import save_tiny_bert
 
 pytest.importorskip("transformers", reason="needs the extra coattail[transformers]")
@@ -82,7 +82,7 @@ def batch_of(found: pretrained.Pretrained, texts: list[str] = TEXTS) -> Any:
 
 def fit(settings: LarobertaParams | AplcParams, **more: Any) -> Any:
     Y = labels()
-    return deep_fit.fit(build(settings), TEXTS, Y, valid=(TEXTS, Y), threads=1, **more)
+    return network_contract.fit(build(settings), TEXTS, Y, valid=(TEXTS, Y), threads=1, **more)
 
 
 # --- reading
@@ -394,7 +394,9 @@ def test_longer_texts_than_the_encoder_reads_are_refused(encoder: str) -> None:
 
 def test_the_whole_limit_can_be_read(encoder: str) -> None:
     long = " ".join(WORDS)
-    model = deep_fit.fit(build(params(encoder, max_tokens=12, epochs=1)), [long, "w1"], labels(2))
+    model = network_contract.fit(
+        build(params(encoder, max_tokens=12, epochs=1)), [long, "w1"], labels(2)
+    )
     assert model.predict([long], 1).labels.shape == (1, 1)  # type: ignore[arg-type]
 
 
@@ -419,7 +421,7 @@ def test_a_real_encoder_knows_words_it_was_not_trained_on_here(model: str) -> No
     Y = sp.csr_matrix(np.repeat(np.eye(2, dtype=np.float32), 4, axis=0))
     settings = {"model": model, "max_tokens": 12, "epochs": 8, "batch": 4, "lr": 0.01}
     made = build(parse(settings, DeepParams, "test"))
-    deep_fit.fit(made, animals + money, Y, threads=1)
+    network_contract.fit(made, animals + money, Y, threads=1)
     top = made.predict(["a cow eats grass", "interest on savings", ""], 1)  # type: ignore[arg-type]
     assert top.labels[:2, 0].tolist() == [0, 1]
     assert top.scores.shape == (3, 1)

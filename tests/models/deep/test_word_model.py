@@ -19,7 +19,7 @@ from coattail.models.deep import device
 from coattail.models.deep.deep_models import build, load
 from coattail.models.deep.deep_params import AttentionXmlParams, DeepParams
 from coattail.models.deep.estimators.word_model import WordModel
-from tests.deep_fit import fit
+from coattail.testing.network_contract import fit
 
 WORDS, LABELS = 40, 8
 SMALL = {"epochs": 12, "batch": 16, "embedding_dim": 12, "dropout": 0.0, "lr": 0.01}

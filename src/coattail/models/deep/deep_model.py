@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +17,16 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from coattail.arrays import TopK
+from coattail.config import parse
 from coattail.errors import ModelError
 from coattail.files import atomic_folder
+from coattail.models import find_kind
 from coattail.models.deep import device as devices
+from coattail.models.deep.deep_kinds import KINDS
 from coattail.models.deep.fit_data import FitData, Inputs, RunContext
 from coattail.models.deep.training.batch_pieces import Each, workers, works_alone
 from coattail.models.fitted import Fitted
+from coattail.models.kinds import ModelKind
 
 
 class DeepModel(Fitted, Generic[Inputs]):
@@ -33,9 +38,12 @@ class DeepModel(Fitted, Generic[Inputs]):
     Attributes
     ----------
     reads : what ``fit`` and ``predict`` take, "tokens" of our vocabulary or "texts".
+    stage, kinds : the stage that trains it, and that stage's kinds of models without plugins.
     """
 
     reads: ClassVar[str] = "tokens"
+    stage: ClassVar[str] = "train_deep"
+    kinds: ClassVar[Sequence[ModelKind]] = KINDS
 
     def __init__(self, params: Any) -> None:
         self.params = params
@@ -71,7 +79,8 @@ class DeepModel(Fitted, Generic[Inputs]):
         """A saved model, on ``device`` (whatever it was trained on)."""
         folder = Path(folder)
         facts = cls._read_facts(folder)
-        model = cls(cls._parse(facts["params"], folder))
+        kind = find_kind.named(find_kind.name_in(folder), cls.kinds, cls.stage)
+        model = cls(parse(facts["params"], kind.get("params"), str(folder / "params.json")))
         model.device_ = devices.resolve(device)
         model._read(facts, folder)
         return model
@@ -93,11 +102,16 @@ class DeepModel(Fitted, Generic[Inputs]):
 
     @classmethod
     def _read_facts(cls, folder: Path) -> dict[str, Any]:
-        raise NotImplementedError
-
-    @classmethod
-    def _parse(cls, params: dict[str, Any], folder: Path) -> Any:
-        raise NotImplementedError
+        """What params.json says; ModelError for one that holds no settings."""
+        path = folder / "params.json"
+        try:
+            facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            facts["params"]
+        except FileNotFoundError:
+            raise ModelError(f"{path} is missing; {folder} is no model of {cls.stage}") from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"{path} does not describe a model of {cls.stage}: {error}") from None
+        return facts
 
     def _write(self, folder: Path) -> None:
         """Files beside params.json."""

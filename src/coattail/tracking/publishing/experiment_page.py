@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from coattail.tracking.publishing.page_values import REPORT
+from coattail.tracking.publishing.shown import Shown
 from coattail.tracking.store import KIND, Store, insist
 
 SHARED = "mlflow.sharedViewState."
@@ -14,6 +16,9 @@ KEY = "candidates"
 NOTE = "mlflow.note.content"
 MODE = "workflowType=machine_learning"
 """The pages open for language models otherwise, which hides metrics."""
+WHO = ("author",)
+WHAT = ("family", "tail_methods", "dataset", "git.commit", "also_by", "pipeline")
+"""Tags that are columns of the view, before and behind the metrics; each sorts and filters."""
 
 
 def describe(store: Store, metrics: Sequence[str], sort: str) -> None:
@@ -21,8 +26,12 @@ def describe(store: Store, metrics: Sequence[str], sort: str) -> None:
 
     The view is what the button Share of the page would store: a filter, an order, columns.
     """
-    columns = [f"tags.`{name}`" for name in ("family", "tail_methods", "pipeline")]
-    columns = [*(f"metrics.`{name}`" for name in metrics), "metrics.`train_seconds`", *columns]
+    columns = [
+        *(f"tags.`{name}`" for name in WHO),
+        *(f"metrics.`{name}`" for name in metrics),
+        "metrics.`train_seconds`",
+        *(f"tags.`{name}`" for name in WHAT),
+    ]
     state = {
         "searchFilter": f"tags.`{KIND}` = 'candidate'",
         "orderByKey": f"metrics.`{sort}`",
@@ -56,3 +65,10 @@ def run(store: Store, run_id: str, artifact: str = "") -> str:
     """Address of a run, or of one of its artifacts."""
     part = f"/artifacts/{artifact}" if artifact else ""
     return f"#/experiments/{store.experiment_id}/runs/{run_id}{part}?{MODE}"
+
+
+def links(store: Store, parent: str, shown: Shown) -> str:
+    """Where to go from a run, as the first line of its description."""
+    reports = [path.name for path in shown.files.get(REPORT, []) if path.suffix == ".html"]
+    pages = [f"[{name}]({run(store, parent, f'{REPORT}/{name}')})" for name in reports]
+    return " · ".join([*pages, f"[candidates]({candidates(store)})"]) + "\n\n"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from coattail.config import load, read_yaml
 from coattail.data.features import Features
@@ -25,9 +26,20 @@ from coattail.tracking import delivery, journal
 from coattail.tracking.origin import made_by_commit, made_now
 from coattail.tracking.publishing import pictures
 from coattail.tracking.publishing.log_model import log_bundle
+from coattail.tracking.publishing.page_values import PICTURES, REPORT
 from coattail.tracking.publishing.pictures import Pictures
-from coattail.tracking.publishing.publish import PICTURES, REPORT, Shown, publish
-from coattail.tracking.store import KIND, RESULT, open_store, outages, pipeline_key, tracked_params
+from coattail.tracking.publishing.publish import publish
+from coattail.tracking.publishing.shown import Shown
+from coattail.tracking.record import git_patch
+from coattail.tracking.store import (
+    KIND,
+    RESULT,
+    open_store,
+    outages,
+    pipeline_key,
+    told,
+    tracked_params,
+)
 
 log = logging.getLogger("coattail")
 
@@ -66,6 +78,7 @@ def gather(
         candidates=known,
         metrics=evaluation.metrics,
         best=champion.name,
+        best_valid=statements.on_validation(evaluation, champion.by)[champion.name]["valid"],
         reason=statements.reason(evaluation),
         warnings=tuple(statements.warnings(evaluation)),
         facts=statements.facts(evaluation),
@@ -146,10 +159,13 @@ def show(params: PublishParams, data: Path = DATA, plots: Path = Path("plots")) 
     away = _outage_of(lambda: delivery.deliver(open_store))
     shown = gather(params, data, plots, drawn)
     text = contents(shown, data)
-    shown = replace(shown, result=_md5(text))
-    facts = {"key": pipeline_key(), "made": made_now(shown.dataset), "parent_run_id": None}
+    made = made_now(shown.dataset)
+    patch = git_patch() if made.get("git.dirty") == "true" else b""
+    shown = replace(shown, result=_md5(text), made=made, patch=patch)
+    facts: dict[str, Any] = {"key": pipeline_key(), "made": made, "parent_run_id": None}
     away = away or _outage_of(lambda: facts.update(publish(open_store(shown.dataset), shown)))
     if away:
+        facts["patch"] = patch.decode("utf-8", "surrogateescape")
         log.warning("publish: not shown in MLflow (%s)", away)
         log.warning(
             "publish: the results are complete; show them later with: coattail experiment sync"
@@ -166,7 +182,7 @@ def _outage_of(action: Callable[[], object]) -> str:
     try:
         action()
     except outages() as error:
-        return str(error).strip().split("\n")[0][:300]
+        return told(error)
     return ""
 
 
@@ -191,7 +207,8 @@ def sync() -> str:
     kept_back = bool(facts) and facts["parent_run_id"] is None
     key = str(facts["key"]) if kept_back else f"sync:{result}"
     made = facts.get("made") or made_by_commit(name)
-    shown = replace(gather(load("publish", PublishParams)), made=made, result=result)
+    patch = str(facts.get("patch", "")).encode("utf-8", "surrogateescape")
+    shown = replace(gather(load("publish", PublishParams)), made=made, patch=patch, result=result)
     published = publish(store, shown, key)
     journal.keep_publication(result, published)
     count = f"{len(published['candidates'])} candidates of {name}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import signal
 from collections.abc import Callable
-from functools import cache
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
@@ -38,16 +38,12 @@ def begin(evaluation: Evaluation) -> Callable[[str | None], Pictures]:
     process.start()
     theirs.close()
 
-    @cache
-    def drawn() -> dict[str | None, Pictures]:
-        try:
-            pictures: dict[str | None, Pictures] = ours.recv()
-        except EOFError:
-            return {}
-        return pictures
+    there: dict[str | None, Pictures] = {}
 
     def take(name: str | None) -> Pictures:
-        there = drawn()
+        with suppress(EOFError):
+            while name not in there:  # those of others are for nobody to wait for
+                there.update([ours.recv()])
         return there[name] if name in there else draw(evaluation, name)
 
     return take
@@ -57,7 +53,9 @@ def _send(evaluation: Evaluation, ours: Connection, theirs: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who waits
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ours.close()  # only then a send notices that nobody reads any more
-    theirs.send({name: draw(evaluation, name) for name in (None, *evaluation.metrics)})
+    with suppress(BrokenPipeError):
+        for name in (None, *evaluation.metrics):
+            theirs.send((name, draw(evaluation, name)))
 
 
 def _png(figure: Any) -> bytes:

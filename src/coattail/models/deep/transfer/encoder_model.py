@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
 from coattail.arrays import Ragged, TopK, best_first
-from coattail.config import parse
 from coattail.data.text import PAD
 from coattail.errors import DataError, ModelError
 from coattail.evaluation import metrics
@@ -33,7 +31,9 @@ from coattail.models.deep.training.optimiser import TorchAdam, learned
 from coattail.models.deep.training.ranking import rank_all
 from coattail.models.deep.training.word_start import label_vectors
 from coattail.models.deep.transfer.encoder_net import HttnNet
-from coattail.models.deep.transfer.transfer_params import EncoderParams, TransferParams
+from coattail.models.deep.transfer.transfer_kinds import KINDS
+from coattail.models.deep.transfer.transfer_params import EncoderParams
+from coattail.models.kinds import ModelKind
 
 Held = tuple[Ragged, sp.csr_matrix]
 Rank = Callable[[Batch, int], TopK]
@@ -99,6 +99,8 @@ class EncoderModel(DeepModel[Ragged]):
 
     params: Any  # the params class of the subclass
     reads: ClassVar[str] = "tokens"
+    stage: ClassVar[str] = "transfer"
+    kinds: ClassVar[Sequence[ModelKind]] = KINDS
 
     # --- for subclasses to fill in ---------------------------------------------------------------
 
@@ -149,14 +151,6 @@ class EncoderModel(DeepModel[Ragged]):
             "word_dim": self.net_.word_dim,
             "label_names": self.label_names_,
         }
-
-    @classmethod
-    def _read_facts(cls, folder: Path) -> dict[str, Any]:
-        return read_facts(folder)
-
-    @classmethod
-    def _parse(cls, params: dict[str, Any], folder: Path) -> EncoderParams:
-        return params_of(params, folder)
 
     def _write(self, folder: Path) -> None:
         tensors = {f"net.{name}": t for name, t in self.net_.state_dict().items()}
@@ -380,22 +374,3 @@ def ranked(scores: Tensor, columns: NDArray | None, k: int) -> TopK:
     found, values = place[:, :k].cpu().numpy(), best[:, :k].cpu().numpy()
     names = found if columns is None else columns[found]
     return best_first(np.where(values < 0, -1, names), values, k)
-
-
-def read_facts(folder: str | Path) -> dict[str, Any]:
-    """What params.json of a saved model says."""
-    path = Path(folder) / "params.json"
-    try:
-        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        facts["params"]
-    except FileNotFoundError:
-        raise ModelError(f"{path} is missing; {folder} is no transfer model") from None
-    except (KeyError, ValueError) as error:
-        raise ModelError(f"{path} does not describe a transfer model: {error}") from None
-    return facts
-
-
-def params_of(params: dict[str, Any], folder: str | Path) -> EncoderParams:
-    """The settings among the facts of a saved model."""
-    parsed: EncoderParams = parse(params, TransferParams, str(Path(folder) / "params.json"))
-    return parsed

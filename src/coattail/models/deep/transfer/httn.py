@@ -24,7 +24,7 @@ from coattail.models.deep.transfer.encoder_model import (
     as_it_is,
     ranked,
 )
-from coattail.models.deep.transfer.transfer_params import HttnParams
+from coattail.models.deep.transfer.transfer_params import PrototypeParams
 
 log_ = logging.getLogger("coattail")
 
@@ -41,7 +41,7 @@ class Httn(EncoderModel):
         What turns a prototype into a row; empty for ``joint``.
     """
 
-    params: HttnParams
+    params: PrototypeParams
     M_: Tensor
 
     def add_label(self, name: str, tokens: Ragged) -> int:
@@ -55,7 +55,7 @@ class Httn(EncoderModel):
                 f"label {name!r} exists (id {self.label_names_.index(name)}); "
                 "choose another name, or retrain with the new texts to improve it"
             )
-        if self.params.model == "joint":
+        if self.params.tail_rows == "learned":
             raise ModelError("a joint model has no transfer to add labels with; use model: httn")
         if tokens.n == 0:
             raise DataError(f"label {name!r} comes without a text; wanted at least one")
@@ -70,10 +70,10 @@ class Httn(EncoderModel):
     def _teach(self, data: FitData[Ragged], run: Run) -> None:
         head, tail = prototypes.split_labels(data.Y, self.params)
         # Imprinting puts prototypes beside rows, so these have unit length too.
-        unit_rows = self.params.model == "imprinting"
+        unit_rows = self.params.tail_rows == "prototypes"
         rows = self._learn_rows(data, head, run, "head classifier", unit_rows=unit_rows)
         self._transfer(data, head, tail, rows, run)
-        if self.params.finetune and len(tail) and self.params.model == "httn":
+        if self.params.finetune and len(tail) and self.params.tail_rows == "transferred":
             self._finetune(data, run)
             # The encoder has moved: a label that is added later needs prototypes from where it is.
             vectors = self._kept_vectors(data.inputs, run, "tuned-vectors")
@@ -101,7 +101,7 @@ class Httn(EncoderModel):
         M = np.full((p.ensemble, Y.shape[1], p.dim), np.nan, np.float32)
         M[:, head] = rows.cpu().numpy()
         self.W_, self.heads_ = np.zeros((0, 0)), np.zeros((0, 0, 0), np.float32)
-        if p.model != "joint":
+        if p.tail_rows != "learned":
             vectors = self._kept_vectors(data.inputs, run, "vectors")
             rng = np.random.default_rng([p.seed, SAMPLES])
             self.head_samples_ = [prototypes.sample_texts(Y, head, p.t, rng) for _ in range(p.sets)]
@@ -128,7 +128,7 @@ class Httn(EncoderModel):
         self.heads_, self.W_ = found["heads"], found["W"]
 
     def _learn_transfer(self, heads: NDArray, rows: NDArray) -> NDArray[np.float64]:
-        if self.params.model == "imprinting":
+        if self.params.tail_rows == "prototypes":
             return np.eye(rows.shape[1])  # a prototype is the row itself
         W = prototypes.learn_transfer(heads, rows, self.params)
         error = np.mean((heads.mean(axis=0) @ W.T - rows) ** 2) / np.mean(rows**2)
@@ -136,7 +136,7 @@ class Httn(EncoderModel):
         return W
 
     def _rows_of(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-        if self.params.model == "imprinting":
+        if self.params.tail_rows == "prototypes":
             return np.asarray(vectors @ self.W_.T)
         heads = self.heads_.astype(np.float64)
         return prototypes.tail_rows(vectors, heads, self.W_, self.params)

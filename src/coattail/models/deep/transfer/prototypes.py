@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.labels.frequency import counts as count_labels
-from coattail.models.deep.transfer.transfer_params import HeadTailParams, HttnParams
+from coattail.models.deep.transfer.transfer_params import HeadTailParams, PrototypeParams
 
 Floats = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ def split_labels(
     order = order[counts[order] > 0]
     share = int(np.floor(params.head_share * Y.shape[1] + 1e-9))
     size = share if params.head_count is None else params.head_count
-    if isinstance(params, HttnParams) and params.model == "joint":
+    if isinstance(params, PrototypeParams) and params.tail_rows == "learned":
         size = len(order)
     size = max(size, 1)
     return np.sort(order[:size]), np.sort(order[size:])
@@ -82,7 +82,7 @@ def unit(vectors: Floats) -> Floats:
     return vectors / np.where(lengths > 0, lengths, 1)
 
 
-def learn_transfer(P: Floats, M: Floats, params: HttnParams) -> Floats:
+def learn_transfer(P: Floats, M: Floats, params: PrototypeParams) -> Floats:
     """W (d, d) with ``W p ~ m`` for prototypes P (sets, labels, d) of rows M (labels, d)."""
     if params.learner == "ridge":
         return ridge_transfer(P, M, params.ridge)
@@ -136,7 +136,7 @@ def attend(p: Floats, P: Floats, sharpness: float = 1.0) -> Floats:
     return total / len(P)
 
 
-def tail_rows(p: Floats, P: Floats, W: Floats, params: HttnParams) -> Floats:
+def tail_rows(p: Floats, P: Floats, W: Floats, params: PrototypeParams) -> Floats:
     """Classifier rows (tail, d) of tail prototypes p (tail, d)."""
     if params.attention:
         p = (attend(p, P, params.sharpness) + p) / 2

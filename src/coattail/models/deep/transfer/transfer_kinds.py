@@ -23,8 +23,8 @@ GROWS = f"{HERE}.transfer_models:add_label"
 
 KINDS = (
     _transfer("httn", "HttnParams", "httn:Httn", GROWS),
-    _transfer("joint", "HttnParams", "httn:Httn"),
-    _transfer("imprinting", "HttnParams", "httn:Httn", GROWS),
+    _transfer("joint", "JointParams", "httn:Httn"),
+    _transfer("imprinting", "ImprintingParams", "httn:Httn", GROWS),
     _transfer("bbn", "BbnParams", "bbn:Bbn"),
     _transfer("oltr", "OltrParams", "oltr:Oltr"),
     _transfer("ltmcp", "LtmcpParams", "ltmcp:Ltmcp"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -63,13 +63,13 @@ class HeadTailParams(EncoderParams):
     )
 
 
-class HttnParams(HeadTailParams):
-    """Head-to-tail transfer (Xiao et al. 2021), and two baselines with its network."""
+class PrototypeParams(HeadTailParams):
+    """Head-to-tail transfer and the two baselines with its network."""
 
-    model: Literal["httn", "joint", "imprinting"] = Field(
-        "httn",
-        description="httn; joint: all labels learned together; imprinting: prototypes as rows",
-    )
+    tail_rows: ClassVar[Literal["transferred", "learned", "prototypes"]]
+    """Where the classifier rows of tail labels come from."""
+
+    model: str
     # --- prototypes
     t: int = Field(5, ge=1, description="texts sampled for a prototype")
     sets: int = Field(30, ge=1, le=1000, description="prototypes per head label (S)")
@@ -92,10 +92,31 @@ class HttnParams(HeadTailParams):
     )
 
     @model_validator(mode="after")
-    def _one_network_per_ensemble(self) -> HttnParams:
+    def _one_network_per_ensemble(self) -> Self:
         if self.ensemble > 1 and self.finetune:
             raise ValueError("fine-tuning changes the network, an ensemble shares it: use one")
         return self
+
+
+class HttnParams(PrototypeParams):
+    """Head-to-tail transfer (Xiao et al. 2021)."""
+
+    tail_rows = "transferred"
+    model: Literal["httn"] = Field("httn", description="head-to-tail transfer")
+
+
+class JointParams(PrototypeParams):
+    """HTTN's network without a transfer: all labels are head labels."""
+
+    tail_rows = "learned"
+    model: Literal["joint"] = Field("joint", description="all labels learned together")
+
+
+class ImprintingParams(PrototypeParams):
+    """HTTN's network without its transfer matrix (Qi et al. 2018)."""
+
+    tail_rows = "prototypes"
+    model: Literal["imprinting"] = Field("imprinting", description="prototypes as rows")
 
 
 class BbnParams(EncoderParams):
