@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 from coattail.evaluation.statements import title
 from coattail.studies import factorial, published
@@ -15,6 +15,8 @@ from coattail.studies.outcome import Found, pair
 from coattail.studies.study_params import ClaimParams, StudyParams
 
 Word = Literal["holds", "holds weaker", "does not hold", "undecided", "cannot be tested here"]
+
+VERDICTS: tuple[Word, ...] = get_args(Word)
 
 
 @dataclass(frozen=True)
