@@ -5,19 +5,11 @@ from __future__ import annotations
 import math
 
 from coattail.evaluation.metrics import CHANGES
-from coattail.evaluation.statements import title
 from coattail.studies import published
 from coattail.studies.current import StudyStanding
-from coattail.studies.figures import Figure
+from coattail.studies.figures import Figure, heading
 
 Table = list[list[str]]
-NAMES = {"scored_change": "scored %", "plain_change": "plain %"}
-
-
-def heading(metric: str) -> str:
-    if metric.startswith("reordered_"):
-        return f"{title(metric.removeprefix('reordered_'))} reordered"
-    return NAMES.get(metric) or title(metric)
 
 
 def figures(one: StudyStanding) -> Table:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args
 
-from coattail.evaluation.statements import title
 from coattail.studies import factorial, published
-from coattail.studies.figures import Figure
+from coattail.studies.figures import Figure, heading
 from coattail.studies.outcome import Found, pair
 from coattail.studies.study_params import ClaimParams, StudyParams
 
@@ -82,7 +81,7 @@ def _moves(claim: ClaimParams, found: Figure, metric: str, gain: float | None) -
     low, high = (found.low, found.high) if up else (-found.high, -found.low)
     said = _said(found, metric)
     if math.isnan(low):
-        return Verdict("undecided", f"{title(metric)} has no figure here")
+        return Verdict("undecided", f"{heading(metric)} has no figure here")
     if high <= claim.margin:
         return Verdict("does not hold", said)
     if low <= claim.margin:
@@ -96,7 +95,7 @@ def _moves(claim: ClaimParams, found: Figure, metric: str, gain: float | None) -
 def _not_below(claim: ClaimParams, found: Figure, metric: str) -> Verdict:
     said = _said(found, metric)
     if math.isnan(found.low):
-        return Verdict("undecided", f"{title(metric)} has no figure here")
+        return Verdict("undecided", f"{heading(metric)} has no figure here")
     if found.low >= -claim.margin:
         return Verdict("holds", said)
     if found.high < -claim.margin:
@@ -106,9 +105,9 @@ def _not_below(claim: ClaimParams, found: Figure, metric: str) -> Verdict:
 
 def _bound(claim: ClaimParams, found: Figure, metric: str) -> Verdict:
     assert claim.value is not None
-    said = f"{title(metric)} {found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    said = f"{heading(metric)} {found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
     if math.isnan(found.low):
-        return Verdict("undecided", f"{title(metric)} has no figure here")
+        return Verdict("undecided", f"{heading(metric)} has no figure here")
     inside, outside = found.high <= claim.value, found.low > claim.value
     if claim.judged == "at_least":
         inside, outside = found.low >= claim.value, found.high < claim.value
@@ -127,7 +126,7 @@ def _order(rows: Sequence[str], metric: str, found: Found) -> Verdict:
         f"{one} over {other} {step.value:+.2f} [{step.low:+.2f}, {step.high:+.2f}]"
         for (one, other), step in zip(pairwise(rows), there, strict=True)
     )
-    said = f"{title(metric)}: {listed}"
+    said = f"{heading(metric)}: {listed}"
     if all(step.low > 0 for step in there):
         return Verdict("holds", said)
     if any(step.high < 0 for step in there):
@@ -147,11 +146,13 @@ def _difference(found: Found, row: str, against: str, metric: str) -> Figure | N
 
 
 def _said(found: Figure, metric: str) -> str:
-    return f"{title(metric)} {found.value:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+    return f"{heading(metric)} {found.value:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
 
 
 def _not_run(what: str, metric: str) -> Verdict:
-    return Verdict("undecided", f"{what} was not compared in {title(metric)}; run the study again")
+    return Verdict(
+        "undecided", f"{what} was not compared in {heading(metric)}; run the study again"
+    )
 
 
 def _together(parts: Sequence[Verdict]) -> Verdict:
