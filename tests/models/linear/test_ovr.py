@@ -93,6 +93,20 @@ def test_unbiased_is_refused_where_it_means_nothing(changed, reason):
         parse({"model": "ovr", "unbiased": True, **changed}, LinearParams, "here")
 
 
+@pytest.mark.parametrize("power", [0.5, 1.0])
+def test_classifiers_are_divided_by_a_power_of_their_norm(power):
+    X, Y = noisy()
+    Y = sp.hstack([Y, sp.csr_matrix((Y.shape[0], 1))], format="csr")  # and a label without a text
+    plain = Ovr(OvrParams()).fit(X, Y)
+    other = Ovr(OvrParams(shrink_norms=power)).fit(X, Y)
+    for label in range(5):
+        w = plain.W_[:, [label]].toarray().ravel()
+        by = np.sqrt(np.sum(w**2)) ** power
+        assert other.W_[:, [label]].toarray().ravel() == pytest.approx(w / by, rel=1e-5)
+        assert other.bias_[label] == pytest.approx(plain.bias_[label] / by, rel=1e-5)
+    assert np.isneginf(other.bias_[5])
+
+
 def twice(X, Y):
     return sp.vstack([X, X], format="csr"), sp.vstack([Y, Y], format="csr")
 

@@ -118,6 +118,12 @@ class OvrParams(_BinaryProblems):
     output: Literal["margin", "probability"] = Field(
         "margin", description="scores: raw margins, or exp(-max(0, 1 - s)^2) and sigmoid"
     )
+    shrink_norms: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="each label's classifier is divided by |w| to this power; 1: all are as long",
+    )
 
 
 class PltParams(_BinaryProblems):

@@ -90,6 +90,8 @@ class Ovr(Fitted):
         )
         self.W_ = _by_word(found, [labels for _, labels in jobs], X.shape[1], Y.shape[1])
         self._by_label = None
+        if self.params.shrink_norms:
+            self._shrink_norms()
         return self
 
     def predict(self, X: sp.csr_matrix, k: int) -> TopK:
@@ -129,6 +131,14 @@ class Ovr(Fitted):
             ) from None
         model.W_ = load_csr(folder / "W")
         return model
+
+    def _shrink_norms(self) -> None:
+        """Divide classifiers, their biases too, by their norm; one without a word stays."""
+        W = self.W_
+        norms = np.sqrt(np.bincount(W.indices, np.square(W.data, dtype=np.float64), W.shape[1]))
+        factor = np.where(norms > 0, norms, 1.0) ** -self.params.shrink_norms
+        W.data *= factor[W.indices].astype(np.float32)
+        self.bias_ *= factor.astype(np.float32)
 
     def _groups(self, counts: NDArray[np.int64], n_words: int) -> list[NDArray[np.int64]]:
         """Labels with a text, frequent and rare ones mixed so that groups take equal time."""
