@@ -394,7 +394,7 @@ def test_params_choose_the_model_and_reject_nonsense():
 
 def test_folder_of_something_else_is_a_clear_error(tmp_path):
     (tmp_path / "params.json").write_text('{"model": "oracle"}')
-    with pytest.raises(ModelError, match="names no linear model"):
+    with pytest.raises(ConfigError, match="no model 'oracle'"):
         load(tmp_path)
 
 
