@@ -9,13 +9,14 @@ import math
 from html import escape
 from typing import NamedTuple
 
+from coattail.data.drawing import COLOURS, OWN, QUIET
 from coattail.studies import published
 from coattail.studies.cells import heading
 from coattail.studies.current import StudyStanding
 from coattail.studies.figures import Figure
 
 LEFT, WIDTH, LINE, TOP = 330, 460, 20, 46
-OURS, PAPER, GREY = "#1f5fa8", "#c2571a", "#8a8a8a"
+OURS, PAPER, GREY = OWN, COLOURS[2], QUIET
 
 
 class Mark(NamedTuple):
