@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from coattail.data.drawing import COLOURS, OWN, QUIET
 from coattail.studies import published
-from coattail.studies.cells import heading
 from coattail.studies.current import StudyStanding
-from coattail.studies.figures import Figure
+from coattail.studies.figures import Figure, heading
 
 LEFT, WIDTH, LINE, TOP = 330, 460, 20, 46
 OURS, PAPER, GREY = OWN, COLOURS[2], QUIET
