@@ -50,7 +50,7 @@ def _ranked_validation(model: Any, params: Any, features: Features) -> tuple[Top
     X = features.X("valid")
     if params.merge == "scores" or not isinstance(model, linear_models.Blocks):
         return model.predict(X, DEPTH), None
-    return model.calibrate(params.merge, X, features.Y("valid"), DEPTH), model.maps_
+    return model.calibrate(X, features.Y("valid"), DEPTH), model.maps_
 
 
 if __name__ == "__main__":

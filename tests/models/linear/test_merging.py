@@ -28,10 +28,9 @@ def ranking(n=400, seed=0):
     return TopK(labels, scores), Y, truth
 
 
-@pytest.mark.parametrize("name", ["platt", "isotonic"])
-def test_a_map_gives_probabilities_that_add_up_to_the_hits(name):
+def test_a_map_gives_probabilities_that_add_up_to_the_hits():
     top, Y, truth = ranking(4000)
-    map_, unseen = merging.fitted(name, top, Y)
+    map_, unseen = merging.fitted(top, Y)
     mapped = merging.mapped(map_, top, 2)
     assert mapped.kind == "probability"
     assert mapped.scores.sum() == pytest.approx(truth.sum(), rel=1e-3)
@@ -43,11 +42,11 @@ def test_a_map_gives_probabilities_that_add_up_to_the_hits(name):
 
 def test_validation_is_ranked_by_maps_that_have_not_seen_its_text():
     top, Y, _ = ranking()
-    _, before = merging.fitted("platt", top, Y)
+    _, before = merging.fitted(top, Y)
     fold = deal(top.n, merging.FOLDS, merging.SEED) == 0
     turned = Y.toarray()
     turned[fold] = 1 - turned[fold]
-    _, after = merging.fitted("platt", top, sp.csr_matrix(turned))
+    _, after = merging.fitted(top, sp.csr_matrix(turned))
     assert np.array_equal(before.scores[fold], after.scores[fold])
     assert not np.allclose(before.scores[~fold], after.scores[~fold])
 
@@ -56,7 +55,7 @@ def test_places_without_a_label_stay_last():
     labels = np.tile(np.array([[1, -1]], np.int32), (20, 1))
     scores = np.column_stack([np.linspace(0.1, 0.9, 20), np.full(20, -np.inf)]).astype(np.float32)
     Y = sp.csr_matrix(np.repeat([[0, 0], [0, 1]], 10, axis=0).astype(np.float32))
-    map_, unseen = merging.fitted("platt", TopK(labels, scores), Y)
+    map_, unseen = merging.fitted(TopK(labels, scores), Y)
     assert np.all(np.isneginf(unseen.scores[:, 1]))
     assert np.all(np.isneginf(merging.mapped(map_, TopK(labels, scores), 2).scores[:, 1]))
 
@@ -70,7 +69,7 @@ def test_blocks_are_merged_by_probability_and_stay_so_on_disk(tmp_path):
     ]
     model = fit_blocks(OvrParams(output="probability"), None, blocks, 6)
     plain = model.predict(X, 6)
-    ranked = model.calibrate("platt", X, Y, 6)
+    ranked = model.calibrate(X, Y, 6)
     assert ranked.n == 300
     assert sorted(ranked.labels[0].tolist()) == list(range(6))
     merged = model.predict(X, 6)

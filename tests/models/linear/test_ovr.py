@@ -339,6 +339,8 @@ def test_single_block_of_all_labels_is_the_plain_model(tmp_path):
     X, Y = separable()
     model = fit_blocks(OvrParams(), None, [Block("all", X, Y, np.arange(6, dtype=np.int32))], 6)
     assert isinstance(model, Ovr)
+    with pytest.raises(ModelError, match="nothing to merge, for data/features/tfidf/train is one"):
+        fit_blocks(OvrParams(merge="platt"), None, [Block("all", X, Y, np.arange(6))], 6)
 
 
 def test_memory_mapped_matrices_are_welcome(tmp_path):

@@ -23,7 +23,7 @@ from coattail.models import find_kind
 from coattail.models.kinds import ModelKind
 from coattail.models.linear import merging
 from coattail.models.linear.linear_kinds import KINDS
-from coattail.models.linear.linear_params import MapName, WiredParams
+from coattail.models.linear.linear_params import WiredParams
 from coattail.models.linear.problem_groups import tail_mask, texts_per_label
 from coattail.models.ranking.calibration import Calibration
 
@@ -97,6 +97,11 @@ def fit_blocks(
     """
     whole = np.arange(n_labels)
     if len(blocks) == 1 and np.array_equal(blocks[0].labels, whole):
+        if params.merge != "scores":
+            raise ModelError(
+                f"merge: {params.merge} has nothing to merge, for data/{params.train} is one block "
+                "of labels; take a training set of augment_tails that has two, or merge: scores"
+            )
         X, Y = blocks[0].X, blocks[0].Y
         copied = counted is not None and counted.shape[0] < X.shape[0]
         plain = build(params, trees, partial=partial, counted=counted if copied else None)
@@ -205,10 +210,10 @@ class Blocks:
             tops = [merging.mapped(map_, top, len(labels)) for map_, top, labels in three]
         return self._merged(tops, k)
 
-    def calibrate(self, name: MapName, X: sp.csr_matrix, Y: sp.csr_matrix, k: int) -> TopK:
+    def calibrate(self, X: sp.csr_matrix, Y: sp.csr_matrix, k: int) -> TopK:
         """Fit a map per base on texts that none has seen; their ranking, out of fold."""
         pairs = [
-            merging.fitted(name, model.predict(X, k), sp.csr_matrix(Y[:, labels]))
+            merging.fitted(model.predict(X, k), sp.csr_matrix(Y[:, labels]))
             for model, labels in zip(self.models_, self.labels_, strict=True)
         ]
         self.maps_ = [map_ for map_, _ in pairs]

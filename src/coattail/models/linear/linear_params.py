@@ -11,8 +11,6 @@ from coattail.labels.weighting import Weighting
 from coattail.models.kinds import union
 from coattail.models.linear.linear_kinds import KINDS
 
-MapName = Literal["platt", "isotonic"]
-
 
 class WiredParams(Params):
     """What every linear model says about its place in the pipeline; a plugin's too."""
@@ -21,10 +19,10 @@ class WiredParams(Params):
         "features/tfidf/train", description="training folder under data/: plain or augmented blocks"
     )
     tree: str = Field("flat", description="label tree under data/plt/")
-    merge: Literal["scores", MapName] = Field(
+    merge: Literal["scores", "platt"] = Field(
         "scores",
         description="how rankings of several blocks (Taug) become one: by their scores, or by "
-        "probabilities, each block's from a sigmoid or step function fitted on validation",
+        "probabilities, each block's from a sigmoid that is fitted on validation",
     )
     refit: bool = Field(
         False,

@@ -14,22 +14,22 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coattail.arrays import TopK
-from coattail.models.linear.linear_params import MapName
-from coattail.models.ranking.calibration import Calibration, true_places
+from coattail.models.ranking.calibration import Calibration, Name, true_places
 from coattail.models.ranking.cross_fit import CrossFit, deal
 
+MAP: Name = "platt"  # it rises strictly, so each block keeps its own order
 FOLDS, SEED = 5, 0
 
 
-def fitted(name: MapName, top: TopK, Y: sp.csr_matrix) -> tuple[Calibration, TopK]:
+def fitted(top: TopK, Y: sp.csr_matrix) -> tuple[Calibration, TopK]:
     """The map of a block from its ranking of validation texts, and that ranking out of fold."""
     hits, seen = true_places(top, Y), np.ones(Y.shape[1])
-    folds = CrossFit(name, top, hits, seen, None, deal(top.n, FOLDS, SEED))
-    return Calibration(name).fit(top, hits, seen), _with(top, folds.eta)
+    folds = CrossFit(MAP, top, hits, seen, None, deal(top.n, FOLDS, SEED))
+    return Calibration(MAP).fit(top, hits, seen), _with(top, folds.eta)
 
 
 def mapped(map_: Calibration, top: TopK, n_labels: int) -> TopK:
-    """A block's ranking with probabilities for scores; its order may have ties."""
+    """A block's ranking with probabilities for scores."""
     return _with(top, map_(top, np.ones(n_labels)))
 
 
