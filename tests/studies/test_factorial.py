@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from coattail.errors import ConfigError
-from coattail.studies import factorial, verdicts
+from coattail.evaluation.metrics import FOLLOWED, Ratio
+from coattail.studies import factorial, resolve, verdicts
+from coattail.studies.assemble import assemble
 from coattail.studies.figures import Figure
+from coattail.studies.kept import KeptRows, Ran
 from coattail.studies.outcome import Found, RowFound
+from coattail.studies.resolve import Sources
 from coattail.studies.study_params import StudyParams
 from tests.studies.test_study_params import study
 
@@ -90,3 +95,26 @@ def test_an_effect_is_judged_like_a_difference(
 
 def test_effects_of_an_earlier_run_are_missed() -> None:
     assert "was not compared" in verdicts.judge(two_factors(), found(list(HIGH), {}))[0].why
+
+
+def test_effects_come_from_kept_rows_once_all_are_there(tmp_path: Path) -> None:
+    one = two_factors()
+    sources, kept = Sources("demo"), KeptRows(tmp_path)
+    rng = np.random.default_rng(0)
+    hits = {name: (rng.random(200) < 0.3 + 0.1 * len(high)) * 1.0 for name, high in HIGH.items()}
+    for name in HIGH:
+        for seed in one.seeds:
+            digest = resolve.digest(resolve.params_of(one, name, seed, sources))
+            facts = Ran(digest, "", "any", "", "", {}, 9, 2.0, [], None)
+            ratios = {metric: Ratio(hits[name], np.ones(200)) for metric in one.columns[:-1]}
+            kept.keep(name, seed, facts, ratios | dict.fromkeys(FOLLOWED, ratios["p_at_1"]))
+    whole = assemble("s", one, sources, kept, "commit").found
+    mean = {name: 100 * values.mean() for name, values in hits.items()}
+    c = whole.effects["c"]["psp_at_1"]
+    assert c.value == pytest.approx(
+        ((mean["c"] + mean["both"]) - mean["none"] - mean["copies"]) / 2
+    )
+    assert c.low < c.value < c.high
+    assert "scored_change" not in whole.effects["c"]
+    (tmp_path / "both-seed-0.json").unlink()
+    assert assemble("s", one, sources, kept, "commit").found.effects == {}
