@@ -12,7 +12,7 @@ def main(variant: str) -> None:
     with tracking.stage("build_plt", variant, params) as run:
         X, Y = load_csr("data/features/tfidf/train"), load_csr("data/features/labels/train")
         trees = tree_building.build(params, X, Y)
-        tree.save(f"data/plt/{variant}", trees)
+        tree.save(f"data/plt/{variant}", trees, params)
         run.metrics({"trees": len(trees), "depth": max(one.depth for one in trees)})
 
 

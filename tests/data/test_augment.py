@@ -212,6 +212,17 @@ def test_a_tail_without_any_text_joins_the_head():
     np.testing.assert_array_equal(block.labels, np.arange(10))
 
 
+def test_a_head_of_one_label_is_named_since_it_has_no_negatives(caplog):
+    X, Y = random_problem()
+    augment(X, Y, AugmentParams(tau=0.1))
+    assert "all texts of the head have 1 of its 1 labels" in caplog.text
+    assert "raise tau" in caplog.text
+    caplog.clear()
+    augment(X, Y, AugmentParams(tau=0.1, decouple=False))
+    augment(X, Y, AugmentParams(tau=0.3))
+    assert caplog.text == ""
+
+
 def test_given_counts_decide_the_split():
     X, Y = random_problem()
     head, _ = augment(X, Y, AugmentParams(tau=0.2), counts=np.arange(10))

@@ -31,10 +31,15 @@ def test_pwcb_has_the_values_of_the_paper_on_eurlex():
     assert weights == pytest.approx([18.3, 8.1, 2.7, 1.3, 0.72, 0.33, 0.16], rel=0.03)
 
 
-@pytest.mark.parametrize(("name", "factor"), [("pw", 1.0), ("pwcb", HALVED)])
+# q r + q - 1 with r the factor of class balance, where PW is 2 q - 1.
+FIRST = HALVED * (PW + 1) / 2 + (PW - 1) / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"), [("pw", PW), ("pwcb", PW * HALVED), ("pwcb_first", FIRST)]
+)
 @pytest.mark.parametrize("normalise", [False, True])
-def test_one_vs_rest_and_networks_weigh_alike_also_without_a_text(name, factor, normalise):
-    wanted = PW * factor
+def test_one_vs_rest_and_networks_weigh_alike_also_without_a_text(name, wanted, normalise):
     normal = wanted * 4 / wanted.sum()
     own = weighting.positive_weights(name, COUNTS, N, (1.0, 1.0), 0.5, normalise=normalise)
     assert own == pytest.approx(normal if normalise else wanted)

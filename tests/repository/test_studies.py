@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from coattail.errors import DataError
 from coattail.studies import current, running, study_pages, study_params
 from coattail.studies.resolve import Sources
 
@@ -42,7 +43,7 @@ def test_an_edited_page_a_changed_claim_and_a_stray_page_differ(
 ) -> None:
     for name in READ:
         (shutil.copytree if Path(name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
-    shutil.copytree(study_pages.FOLDER, tmp_path / study_pages.FOLDER)
+    shutil.copytree(study_pages.SUMMARY.parent, tmp_path / study_pages.SUMMARY.parent)
     monkeypatch.chdir(tmp_path)
     assert not study_pages.differing()
     label = next(one.label for one in current.every() if one.found is not None)
@@ -57,4 +58,12 @@ def test_an_edited_page_a_changed_claim_and_a_stray_page_differ(
     claims = Path("studies", f"{label}.yaml")
     text = claims.read_text(encoding="utf-8")
     claims.write_text(text.replace("judged: rises", "judged: falls", 1), encoding="utf-8")
-    assert set(study_pages.differing()) == {edited, study_pages.FOLDER / "README.md"}
+    assert set(study_pages.differing()) == {edited, study_pages.SUMMARY}
+
+    page = study_pages.SUMMARY.read_text(encoding="utf-8")
+    study_pages.SUMMARY.write_text(page.replace(study_pages.END, ""), encoding="utf-8")
+    with pytest.raises(DataError, match="lacks the line"):
+        study_pages.write()
+    study_pages.SUMMARY.write_text(f"{page}By hand.\n", encoding="utf-8")
+    study_pages.write()
+    assert study_pages.SUMMARY.read_text(encoding="utf-8").endswith("By hand.\n")

@@ -66,7 +66,7 @@ def show(name: str) -> None:
 
 @study.command(example="coattail study write")
 def write() -> None:
-    """Write docs/results/studies from studies/*.json."""
+    """Write docs/results/studies and the summary from studies/*.json."""
     from coattail.studies import study_pages
 
     for path in study_pages.write():

@@ -11,6 +11,7 @@ text that would lose every word keeps them all).
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,8 @@ from coattail.arrays import as_csr, unit_rows
 from coattail.config import Params
 from coattail.data.features import Block, Features, save_training
 from coattail.errors import DataError
+
+log = logging.getLogger("coattail")
 
 RECIPE = "augment.json"  # beside the blocks: the params that made them
 VALIDATION = (1,)  # what the seeds of copies of validation texts end with
@@ -96,7 +99,10 @@ def augment(
         raise DataError(f"X has {X.shape[0]} texts but Y has {Y.shape[0]}; wanted the same number")
     if Y.nnz == 0:
         raise DataError("no training text has a label, so there is nothing to augment; check Y")
-    return _blocks(X, Y, *_split(Y, counts, params), params)
+    blocks = _blocks(X, Y, *_split(Y, counts, params), params)
+    if params.decouple:
+        _warn_of_labels_without_negatives(blocks, params.tau)
+    return blocks
 
 
 def _blocks(
@@ -258,6 +264,19 @@ def _whole(
     stacked_X = sp.vstack([X, X_tail[len(rows) :]], format="csr", dtype=np.float32)
     stacked_Y = sp.vstack([Y, Y_tail[len(rows) :]], format="csr", dtype=np.float32)
     return Block("all", stacked_X, stacked_Y, labels)
+
+
+def _warn_of_labels_without_negatives(blocks: list[Block], tau: float) -> None:
+    """A block holds only texts with a label of it: one that all of them have cannot be learned."""
+    for block in blocks:
+        always = int(np.sum(_counts(block.Y) == block.X.shape[0]))
+        if always:
+            log.warning(
+                "tau %g: all texts of the %s have %d of its %d labels, whose classifiers see no "
+                "text without them and will say yes to any; raise tau so that the head has more "
+                "labels, or set decouple: false",
+                tau, block.name, always, len(block.labels),
+            )  # fmt: skip
 
 
 def _cut(name: str, X: sp.csr_matrix, Y: sp.csr_matrix, labels: NDArray[np.int32]) -> Block:

@@ -11,8 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from coattail.config import parse
 from coattail.errors import DataError, ModelError
 from coattail.files import atomic_folder
+from coattail.labels.tree_params import TreeParams
+
+RECIPE = "recipe.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,9 +162,14 @@ class Tree:
             out.append(f"{indent}... {len(below) - children} more nodes")
 
 
-def save(folder: str | Path, trees: list[Tree]) -> None:
-    """Write trees as ``<i>/parent.npy`` and ``<i>/leaf.npy`` beside a readable ``tree.json``."""
+def save(folder: str | Path, trees: list[Tree], recipe: TreeParams | None = None) -> None:
+    """Write trees as ``<i>/parent.npy`` and ``<i>/leaf.npy`` beside a readable ``tree.json``.
+
+    How they were built goes beside them, so that parts of the data can be clustered the same way.
+    """
     with atomic_folder(folder) as out:
+        if recipe is not None:
+            (out / RECIPE).write_text(recipe.model_dump_json(indent=1) + "\n")
         for i, tree in enumerate(trees):
             (out / str(i)).mkdir()
             np.save(out / str(i) / "parent.npy", tree.parent)
@@ -176,6 +185,12 @@ def save(folder: str | Path, trees: list[Tree]) -> None:
             for tree in trees
         ]
         (out / "tree.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def recipe_of(folder: str | Path) -> TreeParams | None:
+    """How the trees of a folder were built; None if nobody said."""
+    path = Path(folder) / RECIPE
+    return parse(json.loads(path.read_text()), TreeParams, str(path)) if path.exists() else None
 
 
 def load(folder: str | Path) -> list[Tree]:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coattail.errors import DataError
-from coattail.labels.weighting import balanced, pw
+from coattail.labels.weighting import balanced, balanced_first, pw
 
 Name = Literal["zero_one", "hinge", "squared_hinge", "bce"]
 NAMES: tuple[Name, ...] = ("zero_one", "hinge", "squared_hinge", "bce")
@@ -77,8 +77,7 @@ def balance(counts: ArrayLike, beta: float) -> Floats:
 
 def rebalanced_then_unbiased(p: ArrayLike, factor: ArrayLike) -> Floats:
     """Positive weight if the complete loss is rebalanced first and estimated without bias then."""
-    q = _inverse(p)
-    return q * np.asarray(factor, np.float64) + q - 1.0
+    return balanced_first(_inverse(p), factor)
 
 
 def unbiased_then_rebalanced(p: ArrayLike, factor: ArrayLike) -> Floats:

@@ -31,7 +31,7 @@ class ModelKind:
     reads : what fit and predict take: tfidf, tokens, texts, rankings, rankings and texts.
     params : ``module:Class`` of its settings.
     model : ``module:name`` of its class, or of a function from settings to an untrained model.
-    takes : more that its stage hands to ``model``: trees, partial, tail (linear models).
+    takes : more that its stage hands to ``model``: trees, partial, tail, counted (linear models).
     explain : ``module:function``, (model, text as it reads it, labels, n) -> for each label its n
         strongest words as (word or its id, weight), best first; None if it cannot tell.
     norms : ``module:function``, model -> norm of every label's classifier, or None.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ import numpy as np
 from coattail import processor
 from coattail.errors import DataError
 from coattail.evaluation.metrics import CHANGES
-from coattail.studies import figures, resolve
+from coattail.studies import factorial, figures, resolve
 from coattail.studies.figures import Draws, Figure
 from coattail.studies.kept import KeptRows, Ran
 from coattail.studies.outcome import Found, RowFound, StudyOutcome, StudyRan, pair
@@ -58,6 +58,7 @@ def assemble(
             for row, against in pairs(study)
             if row in done and against in done
         },
+        effects=table.effects(),
     )
     seconds = {row: [one.cpu_seconds for one in runs] for row, runs in done.items()}
     return StudyOutcome(label, found, StudyRan(commit, processor.name(), seconds))
@@ -120,6 +121,26 @@ class _Table:
             for name in self.shown(row)
             if name in self.draws[against] and name not in CHANGES
         }
+
+    def effects(self) -> dict[str, dict[str, Figure]]:
+        """Of a factorial, as soon as all its rows are finished."""
+        high = factorial.rows(self.study)
+        if not high or not high.keys() <= set(self.rows):
+            return {}
+        metrics = [name for name in self.study.columns if name not in CHANGES]
+        return {
+            effect: {
+                name: figures.figure(
+                    factorial.contrast(effect, high, {r: self.draws[r][name] for r in high}),
+                    factorial.contrast(effect, high, self._seeds(high, name)).tolist(),
+                )
+                for name in metrics
+            }
+            for effect in factorial.effects(self.study)
+        }
+
+    def _seeds(self, rows: Iterable[str], name: str) -> dict[str, list[float]]:
+        return {row: self.seeds[row][name] for row in rows}
 
 
 def pairs(study: StudyParams) -> list[tuple[str, str]]:

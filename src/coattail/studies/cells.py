@@ -5,19 +5,11 @@ from __future__ import annotations
 import math
 
 from coattail.evaluation.metrics import CHANGES
-from coattail.evaluation.statements import title
 from coattail.studies import published
 from coattail.studies.current import StudyStanding
-from coattail.studies.figures import Figure
+from coattail.studies.figures import Figure, heading
 
 Table = list[list[str]]
-NAMES = {"scored_change": "scored %", "plain_change": "plain %"}
-
-
-def heading(metric: str) -> str:
-    if metric.startswith("reordered_"):
-        return f"{title(metric.removeprefix('reordered_'))} reordered"
-    return NAMES.get(metric) or title(metric)
 
 
 def figures(one: StudyStanding) -> Table:
@@ -47,6 +39,16 @@ def gains(one: StudyStanding) -> Table:
         if any(value is not None for value in printed):
             cells = ["" if value is None else f"{value:+.2f}" for value in printed]
             table.append(["   in the paper", *cells])
+    return table
+
+
+def effects(one: StudyStanding) -> Table:
+    """What each factor does, and how every two work together."""
+    metrics = [metric for metric in one.study.columns if metric not in CHANGES]
+    table = [["effect", *(heading(metric) for metric in metrics)]]
+    found = one.found.effects if one.found else {}
+    for name, values in found.items():
+        table.append([name.replace("_", " "), *(_gain(values.get(m)) for m in metrics)])
     return table
 
 

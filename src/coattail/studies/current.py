@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from coattail.studies import outcome, published, resolve, study_params, verdicts
+from coattail.studies import factorial, outcome, published, resolve, study_params, verdicts
 from coattail.studies.figures import Figure
 from coattail.studies.outcome import Found, StudyRan, pair
 from coattail.studies.resolve import Sources
@@ -85,4 +85,7 @@ def _current(study: StudyParams, found: Found) -> Found:
     }
     both = {pair(a, b) for a in rows for b in rows}
     differences = {name: one for name, one in found.differences.items() if name in both}
-    return replace(found, rows=rows, differences=differences)
+    whole = factorial.rows(study).keys() <= rows.keys()
+    wanted = factorial.effects(study) if whole else []
+    effects = {name: found.effects[name] for name in wanted if name in found.effects}
+    return replace(found, rows=rows, differences=differences, effects=effects)

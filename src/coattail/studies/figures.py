@@ -17,6 +17,7 @@ from coattail.errors import ConfigError
 from coattail.evaluation import bootstrap, metrics
 from coattail.evaluation.metrics import CHANGES, FOLLOWED, Judged, Ratio
 from coattail.evaluation.second_ranking import reorder_top5
+from coattail.evaluation.statements import title
 from coattail.labels.frequency import BANDS
 
 Draws = dict[str, NDArray[np.float64]]
@@ -27,6 +28,7 @@ RARE = re.compile(r"recall_at_(\d+)_of_(\d+)_to_(\d+)")
 F1 = ("micro_f1", "micro_f1_tuned")
 NO_MARGIN = {"margin": 0.0, "probability": math.exp(-1)}
 """The score of a label whose margin is 0, by kind of ranking."""
+NAMES = {"scored_change": "scored %", "plain_change": "plain %"}
 CONFIDENCE = 0.95
 SEED = 0
 
@@ -38,6 +40,13 @@ class Figure(NamedTuple):
     spread: float
     low: float
     high: float
+
+
+def heading(metric: str) -> str:
+    """A column as readers see it."""
+    if metric.startswith("reordered_"):
+        return f"{title(metric.removeprefix('reordered_'))} reordered"
+    return NAMES.get(metric) or title(metric)
 
 
 def check(columns: Sequence[str]) -> list[str]:

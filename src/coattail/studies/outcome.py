@@ -47,6 +47,7 @@ class Found:
     resamples: int
     rows: dict[str, RowFound]
     differences: dict[str, dict[str, Figure]]  # "row - against" -> metric -> difference
+    effects: dict[str, dict[str, Figure]] = field(default_factory=dict)  # of a factorial
 
 
 @dataclass(frozen=True)
@@ -108,10 +109,13 @@ def load(path: Path) -> StudyOutcome:
             name: RowFound(**row | {"figures": _figures(row["figures"])})
             for name, row in found["rows"].items()
         }
-        differences = {name: _figures(one) for name, one in found["differences"].items()}
+        both = {
+            part: {name: _figures(one) for name, one in found.get(part, {}).items()}
+            for part in ("differences", "effects")
+        }
         return StudyOutcome(
             content["study"],
-            Found(**found | {"rows": rows, "differences": differences}),
+            Found(**found | {"rows": rows} | both),
             StudyRan(**content["circumstances"]),
         )
     except FileNotFoundError:

@@ -9,14 +9,13 @@ import math
 from html import escape
 from typing import NamedTuple
 
-from coattail.data import drawing
+from coattail.data.drawing import COLOURS, OWN, QUIET
 from coattail.studies import published
-from coattail.studies.cells import heading
 from coattail.studies.current import StudyStanding
-from coattail.studies.figures import Figure
+from coattail.studies.figures import Figure, heading
 
 LEFT, WIDTH, LINE, TOP = 330, 460, 20, 46
-OURS, PAPER, GREY = drawing.COLOURS[0], drawing.COLOURS[2], drawing.QUIET
+OURS, PAPER, GREY = OWN, COLOURS[2], QUIET
 
 
 class Mark(NamedTuple):

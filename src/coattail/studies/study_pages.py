@@ -1,17 +1,30 @@
-"""docs/results/studies: a page per study and a summary, generated from studies/*.yaml and .json."""
+"""A page per study in docs/results/studies, and what docs/results/README.md says of all of them.
+
+They are generated from studies/*.yaml and .json. In the summary page only the part between two
+marks is; the rest of it is written by hand.
+"""
 
 from __future__ import annotations
 
 import textwrap
 from pathlib import Path
 
+from coattail.errors import DataError
 from coattail.files import atomic_file
 from coattail.studies import cells, current, picture, study_params
 from coattail.studies.current import StudyStanding
+from coattail.studies.verdicts import VERDICTS
 
 FOLDER = Path("docs/results/studies")
+SUMMARY = Path("docs/results/README.md")
+BEGIN = "<!-- Written by `coattail study write` from studies/, down to the next such mark. -->"
+END = "<!-- From here on written by hand. -->"
 MARK = "<!-- Written by `coattail study write` from studies/: edits here are lost. -->"
 WIDTH = 110
+EFFECTS = (
+    "What each factor changes, mean over all combinations of the others, and what two of them "
+    "change together beyond that (half of what the one does more with the other than without)."
+)
 
 PAPERS = {
     "ReRank": "ReRank sorts a finished ranking again by inverse propensity; Taug trains the tail "
@@ -36,8 +49,18 @@ def pages() -> dict[Path, str]:
             drawn = picture.draw(one)
             if drawn is not None:
                 found[FOLDER / f"{one.label}.svg"] = drawn
-    found[FOLDER / "README.md"] = summary(standings)
+    found[SUMMARY] = _with_summary(summary(standings))
     return found
+
+
+def _with_summary(said: str) -> str:
+    """The summary page as it stands, its generated part replaced."""
+    page = SUMMARY.read_text(encoding="utf-8") if SUMMARY.exists() else ""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise DataError(f"{SUMMARY} lacks the line {END if begin else BEGIN!r}; take it from git")
+    return f"{before}{BEGIN}\n\n{said}\n{END}{after}"
 
 
 def differing() -> list[Path]:
@@ -107,6 +130,8 @@ def _figures(one: StudyStanding) -> str:
     parts = ["## Figures", _wrapped(told), cells.markdown(cells.figures(one)).rstrip()]
     if len(gains := cells.gains(one)) > 1:
         parts.append(cells.markdown(gains).rstrip())
+    if len(effects := cells.effects(one)) > 1:
+        parts += [_wrapped(EFFECTS), cells.markdown(effects).rstrip()]
     if one.gains:
         parts.append(f"![Gains of {one.study.title}]({one.label}.svg)")
     return "\n\n".join(parts)
@@ -132,7 +157,7 @@ def _made(one: StudyStanding) -> str:
 
 
 def summary(standings: list[StudyStanding]) -> str:
-    """One page: what held and what did not, paper by paper."""
+    """What held and what did not, paper by paper."""
     told = (
         "Every claim below was put to the test on data that can be had here, by a rule that was "
         "written down with it. *Holds*: beyond chance, as far as the paper's figure. *Holds "
@@ -140,19 +165,32 @@ def summary(standings: list[StudyStanding]) -> str:
         "hold*: the opposite, or nothing, beyond chance. *Undecided*: chance is not ruled out, or "
         "a row is missing."
     )
-    parts = ["# What held of the papers, and what did not", MARK, _wrapped(told)]
+    parts = [_wrapped(told)]
     for paper, what in PAPERS.items():
         mine = [one for one in standings if one.study.paper == paper]
+        run = [one for one in mine if one.found is not None]
         if mine:
-            parts += [f"## {paper}", _wrapped(what), _summary_table(mine)]
+            parts += [f"### {paper}", _wrapped(f"{what} {_counted(run)}")]
+        if run:
+            parts.append(_summary_table(run))
+        if later := [one for one in mine if one.found is None]:
+            listed = "; ".join(f"`{one.label}` ({one.study.title})" for one in later)
+            parts.append(_wrapped(f"Laid out and not run yet: {listed}."))
     return "\n\n".join(parts) + "\n"
+
+
+def _counted(standings: list[StudyStanding]) -> str:
+    """Of how many claims how many hold."""
+    words = [verdict.word for one in standings for verdict in one.verdicts]
+    listed = ", ".join(f"{words.count(word)} {word}" for word in VERDICTS if word in words)
+    return f"Judged here: {listed}." if words else ""
 
 
 def _summary_table(mine: list[StudyStanding]) -> str:
     table = [["claim", "verdict", "because", "on", "study"]]
     for one in mine:
-        link = f"[{one.label}]({one.label}.md)" if one.found else f"{one.label}, not run yet"
-        dataset = one.found.dataset if one.found else one.study.dataset
+        assert one.found is not None
+        link, dataset = f"[{one.label}](studies/{one.label}.md)", one.found.dataset
         for claim, verdict in zip(one.study.claims, one.verdicts, strict=True):
             table.append([claim.says, f"**{verdict.word}**", verdict.why, dataset, link])
     return cells.markdown(table).rstrip()
@@ -164,6 +202,8 @@ def terminal(label: str) -> str:
     parts = [f"{one.label}: {one.study.title}\n", cells.aligned(cells.figures(one))]
     if len(gains := cells.gains(one)) > 1:
         parts.append(cells.aligned(gains))
+    if len(effects := cells.effects(one)) > 1:
+        parts.append(cells.aligned(effects))
     parts += [
         f"{verdict.word.upper()}: {claim.says}\n  {verdict.why}\n"
         for claim, verdict in zip(one.study.claims, one.verdicts, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -19,6 +20,8 @@ Paper = Literal["AttentionXML", "HTTN", "PW", "ReRank", "TailMix"]
 Judged = Literal[
     "rises", "falls", "not_below", "at_most", "at_least", "order", "cannot_be_tested_here"
 ]
+MOVES = ("rises", "falls", "not_below")
+"""Rules about a difference."""
 Names = Annotated[tuple[str, ...], Field(strict=False)]
 
 
@@ -50,6 +53,10 @@ class RowParams(Params):
         "the two has; checked",
     )
 
+    high: Names | None = Field(
+        None, description="factors that are high in this row; null: it is not of the factorial"
+    )
+
     @model_validator(mode="after")
     def _a_control_says_how_it_differs(self) -> Self:
         if (self.against is None) != (not self.differs):
@@ -68,6 +75,9 @@ class ClaimParams(Params):
     )
     row: str | None = Field(None, description="row that is judged")
     against: str | None = Field(None, description="row it is held against; null: the row's own")
+    effect: str | None = Field(
+        None, description="instead of a row: a factor, or two of them as `one x other`"
+    )
     rows: Names = Field((), description="order: the rows, best first")
     metrics: Names = Field((), description="figures that are judged, each by itself")
     margin: float = Field(0.0, ge=0.0, description="points that do not matter")
@@ -85,8 +95,10 @@ class ClaimParams(Params):
             raise ValueError(f"{rule} needs `metrics`")
         if rule == "order" and len(self.rows) < 2:
             raise ValueError("order needs two `rows` or more")
-        if rule != "order" and self.row is None:
-            raise ValueError(f"{rule} needs a `row`")
+        if self.effect is not None and rule not in MOVES:
+            raise ValueError(f"an effect is judged by one of {', '.join(MOVES)}")
+        if rule != "order" and (self.row is None) == (self.effect is None):
+            raise ValueError(f"{rule} needs a `row` or an `effect`")
         if (rule in ("at_most", "at_least")) != (self.value is not None):
             raise ValueError("at_most and at_least need a `value`, and only they do")
         return self
@@ -117,6 +129,9 @@ class StudyParams(Params):
     unconverged: float = Field(
         0.01, ge=0.0, le=1.0, description="share of classifiers that may end at their limit"
     )
+    factors: Names = Field(
+        (), description="what is low or high: every combination of them is a row, see `high`"
+    )
     rows: dict[str, RowParams] = Field(min_length=1, description="rows by name")
     claims: Annotated[tuple[ClaimParams, ...], Field(strict=False, min_length=1)] = Field(
         description="what is judged"
@@ -145,11 +160,30 @@ class StudyParams(Params):
             for where, name in named
             if name is not None and name not in self.rows
         ]
+        problems += self._problems_of_the_factorial()
         if len(set(self.seeds)) < len(self.seeds):
             problems.append("seeds: one stands twice")
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+    def _problems_of_the_factorial(self) -> list[str]:
+        there = [frozenset(row.high) for row in self.rows.values() if row.high is not None]
+        unknown = sorted(frozenset().union(*there) - set(self.factors))
+        if unknown:
+            return [f"rows: {unknown[0]!r} in `high` is not among the factors"]
+        if self.factors and (len(there), len(set(there))) != (2 ** len(self.factors),) * 2:
+            wanted, many = 2 ** len(self.factors), len(self.factors)
+            return [
+                f"factors: {many} of them make {wanted} rows, each with another `high`; got "
+                f"{len(there)} rows, {len(set(there))} of them different"
+            ]
+        pairs = {" x ".join(pair) for pair in combinations(self.factors, 2)}
+        return [
+            f"claims.{number}.effect: no {claim.effect!r} of {sorted({*self.factors, *pairs})}"
+            for number, claim in enumerate(self.claims)
+            if claim.effect is not None and claim.effect not in {*self.factors, *pairs}
+        ]
 
     def control(self, claim: ClaimParams) -> str | None:
         """The row that a claim's row is held against."""
@@ -172,7 +206,7 @@ def load(name: str, folder: Path = FOLDER) -> StudyParams:
     without = [
         f"{path}: claims.{number}: {claim.row} has no row to be held against; name one in `against`"
         for number, claim in enumerate(study.claims)
-        if claim.judged in ("rises", "falls", "not_below") and study.control(claim) is None
+        if claim.judged in MOVES and claim.effect is None and study.control(claim) is None
     ]
     if without:
         raise ConfigError("\n".join(without))

@@ -6,15 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
-from coattail.evaluation.statements import title
-from coattail.studies import published
-from coattail.studies.figures import Figure
+from coattail.studies import factorial, published
+from coattail.studies.figures import Figure, heading
 from coattail.studies.outcome import Found, pair
 from coattail.studies.study_params import ClaimParams, StudyParams
 
 Word = Literal["holds", "holds weaker", "does not hold", "undecided", "cannot be tested here"]
+
+VERDICTS: tuple[Word, ...] = get_args(Word)
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ def _claim(study: StudyParams, claim: ClaimParams, found: Found | None) -> Verdi
     if claim.judged == "cannot_be_tested_here":
         return Verdict("cannot be tested here", claim.why)
     wanted = claim.rows or tuple(filter(None, (claim.row, study.control(claim))))
+    if claim.effect is not None:
+        wanted = tuple(factorial.rows(study))
     for row in wanted:
         if found is None or row not in found.rows:
             return Verdict("undecided", f"row {row} is missing")
@@ -46,6 +49,9 @@ def _claim(study: StudyParams, claim: ClaimParams, found: Found | None) -> Verdi
 def _metric(study: StudyParams, claim: ClaimParams, metric: str, found: Found) -> Verdict:
     if claim.judged == "order":
         return _order(claim.rows, metric, found)
+    if claim.effect is not None:
+        effect = found.effects.get(claim.effect, {}).get(metric)
+        return _change(claim, effect, claim.effect, metric, None)
     assert claim.row is not None
     if claim.value is not None:
         figure = found.rows[claim.row].figures.get(metric)
@@ -55,12 +61,18 @@ def _metric(study: StudyParams, claim: ClaimParams, metric: str, found: Found) -
     against = study.control(claim)
     assert against is not None
     difference = _difference(found, claim.row, against, metric)
-    if difference is None:
-        return _not_run(pair(claim.row, against), metric)
-    if claim.judged == "not_below":
-        return _not_below(claim, difference, metric)
     gain = published.gain(study, claim.row, against, metric)
-    return _moves(claim, difference, metric, gain)
+    return _change(claim, difference, pair(claim.row, against), metric, gain)
+
+
+def _change(
+    claim: ClaimParams, found: Figure | None, what: str, metric: str, gain: float | None
+) -> Verdict:
+    if found is None:
+        return _not_run(what, metric)
+    if claim.judged == "not_below":
+        return _not_below(claim, found, metric)
+    return _moves(claim, found, metric, gain)
 
 
 def _moves(claim: ClaimParams, found: Figure, metric: str, gain: float | None) -> Verdict:
@@ -69,7 +81,7 @@ def _moves(claim: ClaimParams, found: Figure, metric: str, gain: float | None) -
     low, high = (found.low, found.high) if up else (-found.high, -found.low)
     said = _said(found, metric)
     if math.isnan(low):
-        return Verdict("undecided", f"{title(metric)} has no figure here")
+        return Verdict("undecided", f"{heading(metric)} has no figure here")
     if high <= claim.margin:
         return Verdict("does not hold", said)
     if low <= claim.margin:
@@ -83,7 +95,7 @@ def _moves(claim: ClaimParams, found: Figure, metric: str, gain: float | None) -
 def _not_below(claim: ClaimParams, found: Figure, metric: str) -> Verdict:
     said = _said(found, metric)
     if math.isnan(found.low):
-        return Verdict("undecided", f"{title(metric)} has no figure here")
+        return Verdict("undecided", f"{heading(metric)} has no figure here")
     if found.low >= -claim.margin:
         return Verdict("holds", said)
     if found.high < -claim.margin:
@@ -93,9 +105,9 @@ def _not_below(claim: ClaimParams, found: Figure, metric: str) -> Verdict:
 
 def _bound(claim: ClaimParams, found: Figure, metric: str) -> Verdict:
     assert claim.value is not None
-    said = f"{title(metric)} {found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    said = f"{heading(metric)} {found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
     if math.isnan(found.low):
-        return Verdict("undecided", f"{title(metric)} has no figure here")
+        return Verdict("undecided", f"{heading(metric)} has no figure here")
     inside, outside = found.high <= claim.value, found.low > claim.value
     if claim.judged == "at_least":
         inside, outside = found.low >= claim.value, found.high < claim.value
@@ -114,7 +126,7 @@ def _order(rows: Sequence[str], metric: str, found: Found) -> Verdict:
         f"{one} over {other} {step.value:+.2f} [{step.low:+.2f}, {step.high:+.2f}]"
         for (one, other), step in zip(pairwise(rows), there, strict=True)
     )
-    said = f"{title(metric)}: {listed}"
+    said = f"{heading(metric)}: {listed}"
     if all(step.low > 0 for step in there):
         return Verdict("holds", said)
     if any(step.high < 0 for step in there):
@@ -134,11 +146,13 @@ def _difference(found: Found, row: str, against: str, metric: str) -> Figure | N
 
 
 def _said(found: Figure, metric: str) -> str:
-    return f"{title(metric)} {found.value:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+    return f"{heading(metric)} {found.value:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
 
 
 def _not_run(what: str, metric: str) -> Verdict:
-    return Verdict("undecided", f"{what} was not compared in {title(metric)}; run the study again")
+    return Verdict(
+        "undecided", f"{what} was not compared in {heading(metric)}; run the study again"
+    )
 
 
 def _together(parts: Sequence[Verdict]) -> Verdict:

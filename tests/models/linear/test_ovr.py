@@ -18,6 +18,8 @@ from coattail.config import parse
 from coattail.data.features import Block
 from coattail.errors import ConfigError, ModelError
 from coattail.kernels.solvers import active_set
+from coattail.labels import unbiased_losses
+from coattail.labels.frequency import inverse_propensity
 from coattail.models.linear import problem_groups
 from coattail.models.linear.linear_models import Blocks, build, fit_blocks, load
 from coattail.models.linear.linear_params import LinearParams, OvrParams
@@ -57,6 +59,69 @@ def objective(X, y, w, b, loss, c_pos, c_neg):
     margin = np.where(y, 1, -1) * (X @ w + b)
     each = np.logaddexp(0, -margin) if loss == "logistic" else np.maximum(0, 1 - margin) ** 2
     return 0.5 * (w @ w + b * b) + np.sum(np.where(y, c_pos, c_neg) * each)
+
+
+def test_unbiased_logistic_ends_where_the_estimate_has_its_minimum():
+    from scipy.optimize import minimize
+
+    X, Y = noisy(300, 20)
+    model = Ovr(
+        OvrParams(loss="logistic", unbiased=True, C=0.4, eps=1e-6, max_epochs=300, prune=0.0)
+    ).fit(X, Y)
+    counts = np.diff(sp.csc_matrix(Y).indptr)
+    p = 1 / inverse_propensity(counts, 300)
+    assert p.min() < 0.35  # a loss that is far from the plain one
+    dense = np.hstack([X.toarray(), np.ones((300, 1))]).astype(np.float64)
+    for label in range(Y.shape[1]):
+        y = Y[:, [label]].toarray().ravel()
+
+        def estimate(w, y=y, p=p[label]):
+            losses = unbiased_losses.unbiased("bce", y, dense @ w, p)
+            return 0.5 * w @ w + 0.4 * losses.sum()
+
+        best = minimize(estimate, np.zeros(21), method="BFGS", options={"gtol": 1e-6})
+        mine = np.append(model.W_[:, [label]].toarray().ravel(), model.bias_[label])
+        assert mine == pytest.approx(best.x, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [({}, "falls without end"), ({"loss": "logistic", "weighting": "pw"}, "weighting: none")],
+)
+def test_unbiased_is_refused_where_it_means_nothing(changed, reason):
+    with pytest.raises(ConfigError, match=reason):
+        parse({"model": "ovr", "unbiased": True, **changed}, LinearParams, "here")
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0])
+def test_classifiers_are_divided_by_a_power_of_their_norm(power):
+    X, Y = noisy()
+    Y = sp.hstack([Y, sp.csr_matrix((Y.shape[0], 1))], format="csr")  # and a label without a text
+    plain = Ovr(OvrParams()).fit(X, Y)
+    other = Ovr(OvrParams(shrink_norms=power)).fit(X, Y)
+    for label in range(5):
+        w = plain.W_[:, [label]].toarray().ravel()
+        by = np.sqrt(np.sum(w**2)) ** power
+        assert other.W_[:, [label]].toarray().ravel() == pytest.approx(w / by, rel=1e-5)
+        assert other.bias_[label] == pytest.approx(plain.bias_[label] / by, rel=1e-5)
+    assert np.isneginf(other.bias_[5])
+
+
+def twice(X, Y):
+    return sp.vstack([X, X], format="csr"), sp.vstack([Y, Y], format="csr")
+
+
+@pytest.mark.parametrize("weighting", ["pw", "pwcb", "pwcb_first"])
+def test_weights_count_texts_and_not_their_copies(weighting):
+    X, Y = noisy(200, 30)
+    exact = {"weighting": weighting, "eps": 1e-5, "gap": 1e-7, "max_epochs": 3000, "prune": 0.0}
+    once = Ovr(OvrParams(**exact)).fit(X, Y)
+    # Every text twice at half the C is the same problem, if weights follow from the originals.
+    blocks = [Block("all", *twice(X, Y), np.arange(5, dtype=np.int32))]
+    copies = fit_blocks(OvrParams(**exact, C=0.5), None, blocks, 5, counted=Y)
+    assert copies.W_.toarray() == pytest.approx(once.W_.toarray(), abs=2e-3)
+    wrong = fit_blocks(OvrParams(**exact, C=0.5), None, blocks, 5)
+    assert wrong.W_.toarray() != pytest.approx(once.W_.toarray(), abs=2e-2)
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
@@ -274,6 +339,8 @@ def test_single_block_of_all_labels_is_the_plain_model(tmp_path):
     X, Y = separable()
     model = fit_blocks(OvrParams(), None, [Block("all", X, Y, np.arange(6, dtype=np.int32))], 6)
     assert isinstance(model, Ovr)
+    with pytest.raises(ModelError, match="nothing to merge, for data/features/tfidf/train is one"):
+        fit_blocks(OvrParams(merge="platt"), None, [Block("all", X, Y, np.arange(6))], 6)
 
 
 def test_memory_mapped_matrices_are_welcome(tmp_path):

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from coattail.data.features import Block
 from coattail.errors import ModelError
 from coattail.kernels import beam
-from coattail.labels import tree_building, tree_params
+from coattail.labels import tree, tree_building, tree_params
 from coattail.labels.tree import Tree
 from coattail.labels.tree_params import BalancedTree, FlatTree, KmeansTree, ShallowTree
 from coattail.models.linear import node_problems, plt, problem_groups
@@ -305,6 +305,39 @@ def test_blocks_use_their_part_of_the_tree(tmp_path):
     assert Y.toarray()[np.arange(Y.shape[0]), top.labels[:, 0]].mean() > 0.95
     model.save(tmp_path / "model")
     assert same(top, load(tmp_path / "model").predict(X, 3))
+
+
+def test_weights_of_nodes_count_texts_and_not_their_copies():
+    X, Y, trees = many_labels()
+    twice = [sp.vstack([one, one], format="csr") for one in (X, Y)]
+    params = PltParams(weighting="pwcb")
+    once, copies, wrong = (
+        NodeProblems(params, trees[0], *of)
+        for of in ((X, Y, None), (*twice, None, Y), (*twice, None))
+    )
+    for mine, theirs in ((once.of_node, copies.of_node), (once.of_label, copies.of_label)):
+        assert all(map(np.array_equal, mine, theirs))
+    assert not np.allclose(once.of_label[1], wrong.of_label[1])
+
+
+def test_blocks_may_cluster_for_themselves(tmp_path):
+    X, Y, trees = many_labels()
+    labels = [np.arange(10, dtype=np.int32), np.arange(10, 40, dtype=np.int32)]
+    blocks = [
+        Block(name, X, sp.csr_matrix(Y[:, own]), own)
+        for name, own in zip(("head", "tail"), labels, strict=True)
+    ]
+    recipe = tree_params.KmeansTree(k=4, leaf=5)
+    tree.save(tmp_path / "plt", trees, recipe)
+    assert tree.recipe_of(tmp_path / "plt") == recipe
+    params = PltParams(tree_per_block=True)
+    model = fit_blocks(params, trees, blocks, 40, recipe=tree.recipe_of(tmp_path / "plt"))
+    for part, block in zip(model.models_, blocks, strict=True):
+        (wanted,) = tree_building.build(recipe, block.X, block.Y)
+        assert np.array_equal(part.trees_[0].leaf, wanted.leaf)
+        assert np.array_equal(part.trees_[0].parent, wanted.parent)
+    with pytest.raises(ModelError, match="does not say how it was built"):
+        fit_blocks(params, trees, blocks, 40)
 
 
 def test_loaded_weights_stay_on_disk_and_serve_one_text_at_a_time(tmp_path):

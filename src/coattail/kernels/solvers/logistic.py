@@ -1,10 +1,14 @@
 """Many L2-regularised logistic problems on the same rows: truncated Newton, LANES labels at a time.
 
-For every label: minimise 1/2 |(w, b)|^2 + sum_i C_i log(1 + exp(-y_i (w.x_i + b))). Every negative
-keeps some weight, so there is no small active set as for the hinge. Instead LANES labels walk in
-step: their margins, gradients and Hessian products share each read of the rows. The Newton system
-is solved by conjugate gradients with a diagonal preconditioner, the step by a search on the slope.
-A lane that has converged stays as it is; no lane depends on its neighbours.
+For every label: minimise 1/2 |(w, b)|^2 + sum_i C_i (log(1 + exp(s_i)) - t_i s_i) with the scores
+s_i = w.x_i + b and targets t_i: 0, or 1 for a positive, which is the usual loss. A larger target q
+makes it q l(1, s) - (q - 1) l(0, s), the unbiased estimate for a positive that is recorded with
+probability 1/q; it is as convex, for its curvature is the same.
+
+Every negative keeps some weight, so there is no small active set as for the hinge. Instead LANES
+labels walk in step: their margins, gradients and Hessian products share each read of the rows. The
+Newton system is solved by conjugate gradients with a diagonal preconditioner, the step by a search
+on the slope. A lane that has converged stays as it is; no lane depends on its neighbours.
 """
 
 from typing import NamedTuple
@@ -26,6 +30,7 @@ class Targets(NamedTuple):
     bits: np.ndarray  # uint32 (n,), bit j: the row is positive for lane j
     c_pos: np.ndarray  # float32 (LANES,), 0 in a lane without a label
     c_neg: np.ndarray  # float32 (LANES,)
+    target: np.ndarray  # float32 (LANES,), of the positive rows
 
 
 @njit(nogil=True, cache=True, fastmath=True)
@@ -112,14 +117,14 @@ def _add(A, A_bias, B, B_bias, scale):
 @njit(nogil=True, cache=True)
 def _gradient(rows, targets, margins, W, bias, slope, curve, G, G_bias):
     """Gradient into G; per row, slope C (sigma - t) and curve C sigma (1 - sigma)."""
-    bits_of, c_pos, c_neg = targets
+    bits_of, c_pos, c_neg, target = targets
     sigma, bits = np.empty(LANES, np.float32), np.empty(LANES, np.int32)
     for i in range(margins.shape[0]):
         sigmoid(margins[i], bits, sigma)
         for j in range(LANES):
             positive = (bits_of[i] >> np.uint32(j)) & np.uint32(1)
             c = c_pos[j] if positive else c_neg[j]
-            slope[i, j] = c * (sigma[j] - np.float32(positive))
+            slope[i, j] = c * (sigma[j] - (target[j] if positive else np.float32(0.0)))
             curve[i, j] = c * sigma[j] * (np.float32(1.0) - sigma[j])
     G[:] = W
     G_bias[:] = bias
@@ -186,7 +191,7 @@ def _step_lengths(margins, change, targets, curve_w, slope_w, slope_0, going):
     The slope at t is slope_w + t curve_w plus the loss's part; the function is convex, so a slope
     that is not positive, or small, means the minimum along the direction is not far behind.
     """
-    bits_of, c_pos, c_neg = targets
+    bits_of, c_pos, c_neg, target = targets
     step = np.where(going, 1.0, 0.0).astype(np.float32)
     searching = going.copy()
     sigma, bits = np.empty(LANES, np.float32), np.empty(LANES, np.int32)
@@ -200,7 +205,8 @@ def _step_lengths(margins, change, targets, curve_w, slope_w, slope_0, going):
             for j in range(LANES):
                 positive = (bits_of[i] >> np.uint32(j)) & np.uint32(1)
                 c = c_pos[j] if positive else c_neg[j]
-                total[j] += c * (sigma[j] - np.float32(positive)) * change[i, j]
+                goal = target[j] if positive else np.float32(0.0)
+                total[j] += c * (sigma[j] - goal) * change[i, j]
         for j in range(LANES):
             if searching[j]:
                 if total[j] <= 0.1 * abs(slope_0[j]):
@@ -266,17 +272,18 @@ def train(rows, labels, eps, max_steps, prune, W):
         used = min(LANES, g - block)
         targets = np.zeros(n, np.uint32)
         c_pos, c_neg = np.zeros(LANES, np.float32), np.zeros(LANES, np.float32)
+        target = np.ones(LANES, np.float32)
         n_pos = np.zeros(LANES, np.int64)
         for lane in range(used):
             j = block + lane
             c_pos[lane], c_neg[lane] = labels.c_pos[j], labels.c_neg[j]
+            target[lane] = labels.target[j]
             own = labels.positives[labels.first[j] : labels.first[j + 1]]
             n_pos[lane] = own.shape[0]
             for i in own:
                 targets[i] |= np.uint32(1) << np.uint32(lane)
-        steps, going = _train_block(
-            rows, Targets(targets, c_pos, c_neg), n_pos, eps, max_steps, W, lane_bias
-        )
+        wanted = Targets(targets, c_pos, c_neg, target)
+        steps, going = _train_block(rows, wanted, n_pos, eps, max_steps, W, lane_bias)
         for lane in range(used):
             stats = solved.stats[block + lane]
             stats[0], stats[1], stats[2], stats[4] = steps[lane], steps[lane] * n, n, going[lane]

@@ -29,6 +29,7 @@ class Labels(NamedTuple):
     positives: np.ndarray  # int32
     c_pos: np.ndarray  # float32 (g,), C of the positive rows
     c_neg: np.ndarray  # float32 (g,)
+    target: np.ndarray  # float32 (g,), what a positive is to the logistic loss: 1, or more
 
 
 class Answer(NamedTuple):

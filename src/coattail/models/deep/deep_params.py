@@ -63,7 +63,7 @@ class NetworkParams(Params):
 
     # --- loss
     weighting: Weighting = Field(
-        "none", description="weights of positives: none, propensity (PW), class-balanced (PW-cb)"
+        "none", description="weights of positives, as of linear models; always of mean 1"
     )
     beta: Share = Field(0.9, description="beta of PW-cb")
 

@@ -30,10 +30,11 @@ KINDS = (
         "ovr:Ovr",
         "partial",
         "tail",
+        "counted",
         add_label="coattail.models.linear.linear_models:add_classifier",
         **EXPLAINED,
     ),
-    _linear("plt", "PltParams", "plt:Plt", "trees", "partial", "tail", **EXPLAINED),
+    _linear("plt", "PltParams", "plt:Plt", "trees", "partial", "tail", "counted", **EXPLAINED),
     _linear("fastxml", "FastxmlParams", "fastxml:Fastxml", "partial"),
     _linear("nearest", "NearestParams", "nearest:Nearest"),
 )

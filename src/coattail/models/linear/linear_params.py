@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coattail.config import Params
 from coattail.labels.weighting import Weighting
@@ -19,6 +19,11 @@ class WiredParams(Params):
         "features/tfidf/train", description="training folder under data/: plain or augmented blocks"
     )
     tree: str = Field("flat", description="label tree under data/plt/")
+    merge: Literal["scores", "platt"] = Field(
+        "scores",
+        description="how rankings of several blocks (Taug) become one: by their scores, or by "
+        "probabilities, each block's from a sigmoid that is fitted on validation",
+    )
     refit: bool = Field(
         False,
         description="once validation is ranked, train again on train and validation together; that "
@@ -46,9 +51,11 @@ class _Weighted(WiredParams):
     """Weights on the positive part of the loss, and C of rare labels."""
 
     weighting: Weighting = Field(
-        "none", description="positives weigh 1, 2q - 1, or (2q - 1)(1 - beta)/(1 - beta^n)"
+        "none",
+        description="positives weigh 1, 2q - 1, (2q - 1) r, or q r + q - 1 (balanced first), with "
+        "r = (1 - beta)/(1 - beta^n)",
     )
-    beta: float = Field(0.9, ge=0.0, lt=1.0, description="class balance of pwcb")
+    beta: float = Field(0.9, ge=0.0, lt=1.0, description="class balance of pwcb and pwcb_first")
     normalise: bool = Field(
         False, description="scale the weights to mean 1 (over all labels, or a tree's level)"
     )
@@ -66,6 +73,11 @@ class _BinaryProblems(_Weighted):
     loss: Literal["squared_hinge", "logistic"] = Field(
         "squared_hinge", description="loss of a binary problem"
     )
+    unbiased: bool = Field(
+        False,
+        description="estimate the logistic loss on the complete labels from the recorded ones: a "
+        "positive costs q l(1, s) - (q - 1) l(0, s)",
+    )
     C: float = Field(1.0, gt=0.0, description="weight of the loss against 1/2 |w|^2")
     eps: float = Field(
         0.05, gt=0.0, description="tolerance: spread of projected gradients, relative gradient norm"
@@ -82,6 +94,20 @@ class _BinaryProblems(_Weighted):
     memory_mb: int = Field(1024, ge=16, description="working memory of the solver per thread")
     seed: int = Field(0, ge=0, description="order of coordinate descent")
 
+    @model_validator(mode="after")
+    def _unbiased_where_there_is_a_minimum(self) -> Self:
+        if self.unbiased and self.loss != "logistic":
+            raise ValueError(
+                "unbiased needs loss: logistic; the unbiased squared hinge falls without end as "
+                "the score of a positive grows, so it has no minimum to train to"
+            )
+        if self.unbiased and self.weighting != "none":
+            raise ValueError(
+                "unbiased needs weighting: none; weights 2q - 1 are another answer to the same "
+                "missing labels"
+            )
+        return self
+
 
 class OvrParams(_BinaryProblems):
     """One classifier per label against all texts (DiSMEC)."""
@@ -90,6 +116,12 @@ class OvrParams(_BinaryProblems):
     output: Literal["margin", "probability"] = Field(
         "margin", description="scores: raw margins, or exp(-max(0, 1 - s)^2) and sigmoid"
     )
+    shrink_norms: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="each label's classifier is divided by |w| to this power; 1: all are as long",
+    )
 
 
 class PltParams(_BinaryProblems):
@@ -97,6 +129,11 @@ class PltParams(_BinaryProblems):
 
     model: Literal["plt"] = Field("plt", description="probabilistic label tree")
     tree: str = Field("balanced", description="label trees under data/plt/")
+    tree_per_block: bool = Field(
+        False,
+        description="each block of Taug clusters its own labels by its own texts, in the way of "
+        "`tree`; false: it takes its part of that tree",
+    )
     beam: int = Field(10, ge=1, description="nodes kept per level and tree when predicting")
     discount: float = Field(
         1.0, gt=0.0, le=1.0, description="factor on the parent's log-score (Bonsai's code: 0.98)"

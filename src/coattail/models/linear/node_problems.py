@@ -46,6 +46,7 @@ class NodeProblems:
         X: sp.csr_matrix,
         Y: sp.csr_matrix,
         tail: NDArray[np.bool_] | None,
+        counted: sp.csr_matrix | None = None,
     ) -> None:
         self.params, self.tree, self.n_words = params, tree, X.shape[1]
         # Made once for all nodes: a copy of the row bounds at every node would cost nodes * texts.
@@ -56,20 +57,32 @@ class NodeProblems:
         self.label_first, self.label_texts = _texts_of(tree.label_order, Y)
         most = (np.diff(tree.first_child) + np.diff(tree.first_label)).max()
         self.child_type = np.uint16 if most <= np.iinfo(np.uint16).max else np.int32
+        below = self.texts if counted is None else _texts_below(tree, counted)
+        self._weigh(below, Y if counted is None else counted, tail)
+
+    def _weigh(
+        self, below: NDArray[np.int64], counted: sp.csr_matrix, tail: NDArray[np.bool_] | None
+    ) -> None:
+        """C of negatives, C of positives and the positives' target, by node and by label.
+
+        They follow from how many texts a node has ``below`` it, and a label in ``counted``.
+        """
+        params, tree, n = self.params, self.tree, counted.shape[0]
+        node_target = np.ones(tree.n_nodes, np.float32)
         self.node_weight = np.ones(tree.n_nodes)
         for depth in range(1, tree.depth + 1):
             level = tree.nodes_at(depth)
-            self.node_weight[level] = problem_groups.positive_weights(
-                params, self.texts[level], X.shape[0]
-            )
-        counts = np.zeros(tree.n_labels, np.int64)
-        counts[tree.label_order] = own = np.diff(self.label_first)
+            self.node_weight[level] = problem_groups.positive_weights(params, below[level], n)
+            node_target[level] = problem_groups.positive_targets(params, below[level], n)
+        everywhere = np.full(tree.n_nodes, params.C, np.float32)
+        self.of_node = everywhere, (params.C * self.node_weight).astype(np.float32), node_target
+        counts = problem_groups.texts_per_label(counted)
+        own = counts[tree.label_order]
         tail = problem_groups.tail_mask(params, counts) if tail is None else tail
         c = np.where(tail[tree.label_order], params.C * params.tail_c, params.C)
-        weight = problem_groups.positive_weights(params, own, X.shape[0])
-        self.c_label = c.astype(np.float32), (c * weight).astype(np.float32)
-        everywhere = np.full(tree.n_nodes, params.C, np.float32)
-        self.c_node = everywhere, (params.C * self.node_weight).astype(np.float32)
+        weight = problem_groups.positive_weights(params, own, n)
+        label_target = problem_groups.positive_targets(params, own, n)
+        self.of_label = c.astype(np.float32), (c * weight).astype(np.float32), label_target
 
     def n_outputs(self, node: int) -> int:
         children, labels = self._outputs(node)
@@ -131,8 +144,9 @@ class NodeProblems:
             np.arange(start, stop, dtype=np.int64) + (1000003 * node + self.params.seed),
             _joined(bounds[:-1] - bounds[0], firsts + (between - firsts[0])).astype(np.int64),
             np.searchsorted(texts, own).astype(np.int32),
-            _joined(self.c_node[1][a:b], self.c_label[1][c:d]),
-            _joined(self.c_node[0][a:b], self.c_label[0][c:d]),
+            _joined(self.of_node[1][a:b], self.of_label[1][c:d]),
+            _joined(self.of_node[0][a:b], self.of_label[0][c:d]),
+            _joined(self.of_node[2][a:b], self.of_label[2][c:d]),
         )
 
     def _texts(self, node: int) -> NDArray[np.int32]:
@@ -171,6 +185,11 @@ def _rows_below(tree: Tree, Y: sp.csr_matrix) -> sp.csr_matrix:
     node_texts.list_texts(*walk, indptr, texts)
     ones = np.ones(len(texts), np.int8)
     return sp.csr_matrix((ones, texts, indptr), shape=(tree.n_nodes, Y.shape[0]))
+
+
+def _texts_below(tree: Tree, Y: sp.csr_matrix) -> NDArray[np.int64]:
+    """How many texts have a label below each node, (nodes,)."""
+    return np.diff(_rows_below(tree, Y).indptr).astype(np.int64)
 
 
 def _texts_of(labels: NDArray[np.int32], Y: sp.csr_matrix) -> tuple[NDArray, NDArray[np.int32]]:

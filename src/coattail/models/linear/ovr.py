@@ -46,10 +46,11 @@ class Ovr(Fitted):
         *,
         partial: str | Path | None = None,
         tail: NDArray[np.bool_] | None = None,
+        counted: sp.csr_matrix | None = None,
     ) -> None:
         self.params = params
         self._partial = Path(partial) if partial else None
-        self._tail = tail
+        self._tail, self._counted = tail, counted
         self._by_label: sp.csr_matrix | None = None
 
     def fit(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> Ovr:
@@ -60,7 +61,7 @@ class Ovr(Fitted):
         counts = np.diff(positives.indptr).astype(np.int64)
         jobs = list(enumerate(self._groups(counts, X.shape[1])))
         rows = problem_groups.by_frequency(X)
-        c_pos, c_neg = self._c(counts, X.shape[0])
+        c_pos, c_neg, target = self._c(Y if self._counted is None else self._counted)
 
         def work(labels: NDArray[np.int64]) -> problem_groups.Solved:
             chosen = positives[:, labels]
@@ -70,6 +71,7 @@ class Ovr(Fitted):
                 chosen.indices.astype(np.int32),
                 c_pos[labels],
                 c_neg[labels],
+                target[labels],
             )
             return problem_groups.solve(rows, group, self.params)
 
@@ -88,6 +90,8 @@ class Ovr(Fitted):
         )
         self.W_ = _by_word(found, [labels for _, labels in jobs], X.shape[1], Y.shape[1])
         self._by_label = None
+        if self.params.shrink_norms:
+            self._shrink_norms()
         return self
 
     def predict(self, X: sp.csr_matrix, k: int) -> TopK:
@@ -128,6 +132,14 @@ class Ovr(Fitted):
         model.W_ = load_csr(folder / "W")
         return model
 
+    def _shrink_norms(self) -> None:
+        """Divide classifiers, their biases too, by their norm; one without a word stays."""
+        W = self.W_
+        norms = np.sqrt(np.bincount(W.indices, np.square(W.data, dtype=np.float64), W.shape[1]))
+        factor = np.where(norms > 0, norms, 1.0) ** -self.params.shrink_norms
+        W.data *= factor[W.indices].astype(np.float32)
+        self.bias_ *= factor.astype(np.float32)
+
     def _groups(self, counts: NDArray[np.int64], n_words: int) -> list[NDArray[np.int64]]:
         """Labels with a text, frequent and rare ones mixed so that groups take equal time."""
         seen = np.flatnonzero(counts)
@@ -145,19 +157,21 @@ class Ovr(Fitted):
         return groups
 
     def _c(
-        self, counts: NDArray[np.int64], n_texts: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        tail = (
-            self._tail if self._tail is not None else problem_groups.tail_mask(self.params, counts)
-        )
-        c = np.where(tail, self.params.C * self.params.tail_c, self.params.C)
-        c_pos = c * problem_groups.positive_weights(self.params, counts, n_texts)
-        return c_pos.astype(np.float32), c.astype(np.float32)
+        self, counted: sp.csr_matrix
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+        """C of positives, C of negatives and the positives' target, of every label."""
+        params, n = self.params, counted.shape[0]
+        counts = problem_groups.texts_per_label(counted)
+        tail = self._tail if self._tail is not None else problem_groups.tail_mask(params, counts)
+        c = np.where(tail, params.C * params.tail_c, params.C)
+        c_pos = c * problem_groups.positive_weights(params, counts, n)
+        target = problem_groups.positive_targets(params, counts, n)
+        return c_pos.astype(np.float32), c.astype(np.float32), target
 
     def _resumable(
         self, X: sp.csr_matrix, Y: sp.csr_matrix
     ) -> problem_groups.Partial[problem_groups.Solved]:
-        things = {"texts": X, "labels": Y, "tail": self._tail}
+        things = {"texts": X, "labels": Y, "tail": self._tail, "counted": self._counted}
         return problem_groups.Partial(self._partial, problem_groups.Solved, self.params, things)
 
     def _rank(

@@ -60,11 +60,12 @@ class Plt(Fitted):
         *,
         partial: str | Path | None = None,
         tail: NDArray[np.bool_] | None = None,
+        counted: sp.csr_matrix | None = None,
     ) -> None:
         self.params = params
         self._given = trees
         self._partial = Path(partial) if partial else None
-        self._tail = tail
+        self._tail, self._counted = tail, counted
 
     def fit(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> Plt:
         """Train a classifier for every child of every node, on the texts that reach the node."""
@@ -77,7 +78,8 @@ class Plt(Fitted):
                     f"the tree has {tree.n_labels} labels but Y has {Y.shape[1]}; "
                     "run dvc repro build_plt"
                 )
-        problems = [NodeProblems(self.params, tree, X, Y, self._tail) for tree in self.trees_]
+        given = (self._tail, self._counted)
+        problems = [NodeProblems(self.params, tree, X, Y, *given) for tree in self.trees_]
         jobs = [
             _Job(t, node, start, stop)
             for t, problem in enumerate(problems)
@@ -185,7 +187,8 @@ class Plt(Fitted):
 
     def _resumable(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> problem_groups.Partial[NodeWeights]:
         shapes = [array for tree in self.trees_ for array in (tree.parent, tree.leaf)]
-        things = {"texts": X, "labels": Y, "trees": shapes, "tail": self._tail}
+        things = {"texts": X, "labels": Y, "trees": shapes}
+        things |= {"tail": self._tail, "counted": self._counted}
         return problem_groups.Partial(self._partial, NodeWeights, self.params, things)
 
 

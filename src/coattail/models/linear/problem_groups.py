@@ -24,6 +24,7 @@ from coattail.kernels.solvers import active_set, logistic
 from coattail.kernels.solvers.problems import Labels, Rows
 from coattail.kernels.sparse import constant
 from coattail.labels import weighting
+from coattail.labels.frequency import inverse_propensity
 from coattail.models import begun_with
 from coattail.models.linear.linear_params import OvrParams, PltParams
 
@@ -146,6 +147,11 @@ def tell_unconverged(count: int, total: int, remedy: str) -> None:
 # --- C of every label ----------------------------------------------------------------------------
 
 
+def texts_per_label(Y: sp.csr_matrix) -> NDArray[np.int64]:
+    """(L,)"""
+    return np.bincount(Y.indices[Y.data != 0], minlength=Y.shape[1]).astype(np.int64)
+
+
 def positive_weights(
     params: OvrParams | PltParams, counts: NDArray[np.int64], n_texts: int
 ) -> NDArray[np.float64]:
@@ -154,6 +160,16 @@ def positive_weights(
     return weighting.positive_weights(
         params.weighting, counts, n_texts, constants, params.beta, normalise=params.normalise
     )
+
+
+def positive_targets(
+    params: OvrParams | PltParams, counts: NDArray[np.int64], n_texts: int
+) -> NDArray[np.float32]:
+    """What the logistic loss takes positives for, (g,): 1, or q where it is to be unbiased."""
+    if not params.unbiased:
+        return np.ones(len(counts), np.float32)
+    n = np.maximum(counts, 1)
+    return inverse_propensity(n, n_texts, *params.propensity_constants).astype(np.float32)
 
 
 def tail_mask(params: OvrParams | PltParams, counts: NDArray[np.int64]) -> NDArray[np.bool_]:

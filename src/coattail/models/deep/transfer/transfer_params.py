@@ -35,7 +35,7 @@ class EncoderParams(Params):
     lr_top: float = Field(1e-2, gt=0.0, description="step size of everything above the LSTM")
     beta2: float = Field(0.99, ge=0.0, lt=1.0, description="Adam's memory of squared gradients")
     weighting: Weighting = Field(
-        "none", description="weights of positives: none, propensity (PW), class-balanced (PW-cb)"
+        "none", description="weights of positives, as of linear models; always of mean 1"
     )
     beta: float = Field(0.9, ge=0.0, lt=1.0, description="beta of PW-cb")
     patience: int = Field(
