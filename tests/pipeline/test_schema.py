@@ -84,6 +84,7 @@ def test_a_candidate_knows_what_made_it(params):
 def test_leftovers_are_what_params_no_longer_name(params, tmp_path):
     data, curves = tmp_path / "data", tmp_path / "plots" / "training"
     kept = [data / "ranked/dismec/x", data / "runs/download.json", curves / "attentionxml.csv"]
+    kept.append(curves / "httn.csv")
     gone = [data / "ranked/old/x", data / "runs/rerank@old.json", curves / "old.csv"]
     for path in kept + gone:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -28,8 +28,9 @@ def leftovers(params: dict[str, Any], data: Path = Path("data")) -> list[Path]:
     for folder, names in expected.items():
         there = [path for path in sorted((data / folder).glob("*")) if path.name[0] != "."]
         found += [path for path in there if path.name not in names]
+    drawn = {name for one in registry.SECTIONS if one.curves for name in params.get(one.name) or {}}
     curves = sorted((data.parent / CURVES).glob("*.csv"))
-    return found + [path for path in curves if path.stem not in (params.get("train_deep") or {})]
+    return found + [path for path in curves if path.stem not in drawn]
 
 
 def remove_leftovers(params: dict[str, Any], data: Path = Path("data")) -> list[Path]:

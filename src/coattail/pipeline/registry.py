@@ -34,6 +34,7 @@ class StageKind:
     leaves : whether it leaves a result in data/runs or beside it.
     makes_data : whether all candidates share it.
     folders : folders of data/ with one entry per variant.
+    curves : whether each variant leaves a curve in plots/training.
     kinds : models that it trains; a stage with one says so without ``model:``.
     family : how the leaderboard calls its candidates; "" is the family of the first source.
     sources : params that name other candidates.
@@ -51,6 +52,7 @@ class StageKind:
     leaves: bool = True
     makes_data: bool = False
     folders: tuple[str, ...] = ()
+    curves: bool = False
     kinds: tuple[ModelKind, ...] = ()
     family: str = ""
     sources: tuple[str, ...] = ()
@@ -113,6 +115,7 @@ SECTIONS = (
         base=f"{DEEP}.deep_params:NetworkParams",
         named=True,
         folders=OF_MODELS,
+        curves=True,
         kinds=NETWORKS,
         family="deep",
         wiring=("tree",),
@@ -124,6 +127,7 @@ SECTIONS = (
         base=f"{DEEP}.transfer.transfer_params:EncoderParams",
         named=True,
         folders=OF_MODELS,
+        curves=True,
         kinds=TRANSFERRED,
         family="transfer",
         load=f"{DEEP}.transfer.transfer_models:load",
