@@ -1,3 +1,3 @@
 """coattail: long-tailed extreme multi-label text classification."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

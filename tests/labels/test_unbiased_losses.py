@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from benchmarks import unbiased_losses
 from coattail.errors import DataError
-from coattail.labels import unbiased_losses
 from coattail.labels.frequency import inverse_propensity
 from coattail.labels.weighting import positive_weights
 

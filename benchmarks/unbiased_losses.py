@@ -12,10 +12,13 @@ that is what PW trains. Rebalancing by a factor r on positives may come before o
 
     before:  q (r l(1, s)) - (q - 1) l(0, s)  ->  weight q r + q - 1,
     after:   r (2q - 1)                           (PW-cb, r = (1 - beta)/(1 - beta^n)).
+
+    python benchmarks/unbiased_losses.py docs/pictures/unbiased-losses.png
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -125,3 +128,7 @@ def picture(path: str | Path, p: float = 1 / 3, span: float = 4.0) -> None:
     figure.axes[-1].legend(frameon=False)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    picture(sys.argv[1])
