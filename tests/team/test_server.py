@@ -281,9 +281,10 @@ def test_a_run_that_is_not_there_is_unknown_though_the_server_forbids_it(
 ):
     as_user("wanda")
     store = Store("shared")
+    there = store.client.create_run(run_of_wanda[0]).info.run_id
     assert store.run("0" * 32) is None
-    assert store.run(run_of_wanda[1]).info.run_id == run_of_wanda[1]
-    assert set(store.runs([run_of_wanda[1], "0" * 32, None])) == {run_of_wanda[1]}
+    assert store.run(there).info.run_id == there
+    assert set(store.runs([there, "0" * 32, None])) == {there}
 
 
 # --- what is kept --------------------------------------------------------------------------------

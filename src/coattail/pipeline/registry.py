@@ -42,6 +42,7 @@ class StageKind:
     named_by : the param that names one of its variants, and what stands before the name there.
     tail_methods : what it does for rare labels, in one word each.
     load : ``module:function``, folder -> trained model.
+    opens_models : whether it runs the code of every candidate's model.
     """
 
     name: str
@@ -60,6 +61,7 @@ class StageKind:
     named_by: tuple[str, str] = ("", "")
     tail_methods: tuple[str, ...] = ()
     load: str = ""
+    opens_models: bool = False
 
     @property
     def ranks(self) -> bool:
@@ -169,8 +171,18 @@ SECTIONS = (
         load=f"{RANKING}.rerank:Reranker.load",
     ),
     StageKind("evaluate", "coattail.evaluation.scoring:EvaluateParams"),
-    StageKind("report", "coattail.pipeline.result_params:ReportParams", leaves=False),
-    StageKind("publish", "coattail.pipeline.result_params:PublishParams", leaves=False),
+    StageKind(
+        "report",
+        "coattail.pipeline.result_params:ReportParams",
+        leaves=False,
+        opens_models=True,
+    ),
+    StageKind(
+        "publish",
+        "coattail.pipeline.result_params:PublishParams",
+        leaves=False,
+        opens_models=True,
+    ),
 )
 
 VARIANTS = tuple(one.name for one in SECTIONS if one.named and one.leaves)
@@ -179,6 +191,8 @@ RANKERS = tuple(one.name for one in SECTIONS if one.ranks)
 """Stages whose variants are candidates."""
 CHOOSING = tuple(one.name for one in SECTIONS if one.chooses)
 """Stages whose variants say which model they are."""
+OPENING = tuple(one.name for one in SECTIONS if one.opens_models)
+"""Stages that run the code of every candidate's model."""
 MAKES_THE_DATA = tuple(one.stage or one.name for one in SECTIONS if one.makes_data)
 """Stages that all candidates share."""
 TAIL_PARAMS = ("weighting", "mix")

@@ -87,7 +87,7 @@ def run(main: Callable[..., None]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         if digest := code_digest.check_script(Path(sys.argv[0])):
-            begun_with.set_code(digest + _check_model(Path(sys.argv[0]).stem, sys.argv[1:]))
+            begun_with.set_code(digest + _check_models(Path(sys.argv[0]).stem, sys.argv[1:]))
         wanted = settings()
         limit_threads(wanted.threads)
         _warn_of_other_bytes(wanted.processor)
@@ -119,8 +119,11 @@ def _fail(message: str, code: int = 1) -> None:
     sys.exit(code)
 
 
-def _check_model(stage: str, arguments: list[str]) -> str:
-    """The digest of the model that a variant chooses; "" for stages that have no choice."""
+def _check_models(stage: str, arguments: list[str]) -> str:
+    """The digests of the models whose code a stage runs: its variant's, or every candidate's."""
+    if stage in registry.OPENING:
+        used = sorted(set(registry.used(read_yaml("params.yaml")).values()))
+        return "".join(model_digest.check(registry.kind(*one)) for one in used)
     if stage not in registry.CHOOSING or not arguments:
         return ""
     registry.check_installed(read_yaml("params.yaml"))
