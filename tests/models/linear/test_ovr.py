@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from benchmarks import unbiased_losses
 from coattail.arrays import load_csr, save_csr
 from coattail.config import parse
 from coattail.data.features import Block
 from coattail.errors import ConfigError, ModelError
 from coattail.kernels.solvers import active_set
-from coattail.labels import unbiased_losses
 from coattail.labels.frequency import inverse_propensity
 from coattail.models.linear import problem_groups
 from coattail.models.linear.linear_models import Blocks, build, fit_blocks, load
